@@ -1,0 +1,60 @@
+-- fail: what follows a delivery that did not succeed, whatever the reason.
+-- unack -> pending (a delay), retry (at once), or garbage (no retries left, or final)
+--
+-- keys: {unack=, counts=, attempts=, history=, pending=, retry=, garbage=}; pending may be absent
+-- when no entry has a delay. failed: at most 1,000 of
+-- {id=, delay_ms= or nil, final=true or nil, record=}; record is one line of JSON.
+--
+-- Reads and checks everything, then writes; the id is put where it goes before it leaves unack.
+
+-- The record added to a message's history, of which the last 20 lines are kept.
+local function appended(lines, record)
+  if not lines then return record end
+  local _, breaks = string.gsub(lines, '\n', '')
+  if breaks >= 19 then
+    lines = string.sub(lines, string.find(lines, '\n', 1, true) + 1)
+  end
+  return lines .. '\n' .. record
+end
+
+local function fail(keys, failed)
+  if #failed == 0 then return end
+  local ids = {}
+  for i, entry in ipairs(failed) do ids[i] = entry.id end
+  local left = redis.call('HMGET', keys.counts, unpack(ids))
+  local tries = redis.call('HMGET', keys.attempts, unpack(ids))
+  local lines = redis.call('HMGET', keys.history, unpack(ids))
+  redis.call('LLEN', keys.retry)
+  redis.call('SCARD', keys.garbage)
+  if keys.pending then redis.call('ZCARD', keys.pending) end
+
+  local later, at_once, buried, counts, attempts, history = {}, {}, {}, {}, {}, {}
+  for i, entry in ipairs(failed) do
+    local remaining = tonumber(left[i] or '0') or 0
+    local done, released = string.match(tries[i] or '0:0', '^(%d+):(%d+)')
+    attempts[#attempts + 1] = entry.id
+    attempts[#attempts + 1] = string.format('%d:%d', (done or 0) + 1, released or 0)
+    history[#history + 1] = entry.id
+    history[#history + 1] = appended(lines[i], entry.record)
+    if entry.final or remaining <= 0 then
+      buried[#buried + 1] = entry.id
+    else
+      counts[#counts + 1] = entry.id
+      counts[#counts + 1] = string.format('%d', remaining - 1)
+      if entry.delay_ms then
+        later[#later + 1] = score(now_ceil_ms + entry.delay_ms)
+        later[#later + 1] = entry.id
+      else
+        at_once[#at_once + 1] = entry.id
+      end
+    end
+  end
+
+  if #buried > 0 then redis.call('SADD', keys.garbage, unpack(buried)) end
+  if #later > 0 then redis.call('ZADD', keys.pending, unpack(later)) end
+  if #at_once > 0 then redis.call('LPUSH', keys.retry, unpack(at_once)) end
+  if #counts > 0 then redis.call('HSET', keys.counts, unpack(counts)) end
+  redis.call('HSET', keys.attempts, unpack(attempts))
+  redis.call('HSET', keys.history, unpack(history))
+  redis.call('ZREM', keys.unack, unpack(ids))
+end

@@ -1,0 +1,24 @@
+-- held: which of these deliveries are still the current ones. Reads only.
+--
+-- A delivery is current when its id is in unack and its token is unchanged: the retries left and
+-- the `failed:released` count, as `ready_to_unack` gave them out. Each redelivery changes at
+-- least one of the two. A missing member is `false` in Lua, not nil.
+--
+-- ids, lefts, tries: lists of equal length, at most 1,000. Returns a list of booleans. An id that
+-- is named twice is held the first time only.
+local function held(unack, counts, attempts, ids, lefts, tries)
+  local result, seen = {}, {}
+  if #ids == 0 then return result end
+  local leases = redis.call('ZMSCORE', unack, unpack(ids))
+  local left_now = redis.call('HMGET', counts, unpack(ids))
+  local tries_now = redis.call('EXISTS', attempts) == 1
+    and redis.call('HMGET', attempts, unpack(ids)) or {}
+  for i, id in ipairs(ids) do
+    result[i] = not seen[id]
+      and leases[i] ~= false
+      and (left_now[i] or '') == lefts[i]
+      and (tries_now[i] or '') == tries[i]
+    seen[id] = true
+  end
+  return result
+end

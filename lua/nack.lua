@@ -1,0 +1,41 @@
+#!lua flags=allow-oom
+-- nack: deliveries failed; decide at once what follows.
+-- unack -> pending (a delay), retry (no delay), or garbage (no retries left)
+--
+-- KEYS[1] {dp:<queue>}:unack      zset  id -> end of the lease, unix seconds
+-- KEYS[2] {dp:<queue>}:retry:cnt  hash  id -> retries left
+-- KEYS[3] {dp:<queue>}:attempts   hash  id -> "failed:released"
+-- KEYS[4] {dp:<queue>}:history    hash  id -> failed attempts, one JSON object a line
+-- KEYS[5] {dp:<queue>}:pending    zset  id -> due time, unix seconds
+-- KEYS[6] {dp:<queue>}:retry      list  ids, LPUSH in, RPOP out
+-- KEYS[7] {dp:<queue>}:garbage    set   ids to bury
+-- KEYS[8] {dp:<queue>}:stats      hash  totals
+-- ARGV five for each message: id, retries left, "failed:released" (the token),
+--      delay in ms or "" for at once, the attempt as one line of JSON
+--
+-- Returns for each message 1, or 0 when its lease is lost; then nothing of it is touched.
+-- Crash safety: one script. A repeat answers 0 and changes nothing; a host that dies before it
+-- lets the lease end.
+-- include: clock
+-- include: held
+-- include: fail
+local keys = {unack = KEYS[1], counts = KEYS[2], attempts = KEYS[3], history = KEYS[4],
+  pending = KEYS[5], retry = KEYS[6], garbage = KEYS[7]}
+local stats = KEYS[8]
+local ids, lefts, tries = {}, {}, {}
+for i = 1, #ARGV / 5 do
+  ids[i], lefts[i], tries[i] = ARGV[5 * i - 4], ARGV[5 * i - 3], ARGV[5 * i - 2]
+end
+local ours = held(keys.unack, keys.counts, keys.attempts, ids, lefts, tries)
+redis.call('HLEN', stats)
+
+local result, failed = {}, {}
+for i, id in ipairs(ids) do
+  result[i] = ours[i] and 1 or 0
+  if ours[i] then
+    failed[#failed + 1] = {id = id, delay_ms = tonumber(ARGV[5 * i - 1]), record = ARGV[5 * i]}
+  end
+end
+fail(keys, failed)
+if #failed > 0 then redis.call('HINCRBY', stats, 'nacked', #failed) end
+return result

@@ -1,0 +1,57 @@
+#!lua flags=allow-oom
+-- ready_to_unack: reserve waiting messages under a lease. The same for ready and for retry: the
+-- caller says which is looked at first.
+-- ready, retry -> unack
+--
+-- KEYS[1] {dp:<queue>}:ready or :retry  list  the one to look at first, oldest at the right
+-- KEYS[2] {dp:<queue>}:retry or :ready  list  the other one
+-- KEYS[3] {dp:<queue>}:unack      zset  id -> end of the lease, unix seconds
+-- KEYS[4] {dp:<queue>}:retry:cnt  hash  id -> retries left
+-- KEYS[5] {dp:<queue>}:attempts   hash  id -> "failed:released"
+-- KEYS[6] {dp:<queue>}:due        hash  id -> unix ms at which it became due
+-- KEYS[7] {dp:<queue>}:headers    hash  id -> JSON
+-- ARGV[1] the most to reserve, 1 to 1,000
+-- ARGV[2] lease, ms
+--
+-- Returns five for each message, oldest first: id, retries left, "failed:released", due unix ms,
+-- headers; "" where there is none. The second and third together are the token.
+-- Crash safety: the id is in unack before it leaves its list, in one script. A host that dies
+-- here or later lets the lease end, and `unack_to_retry` delivers the message again.
+-- include: clock
+local unack, counts, attempts, due, headers = KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local wanted = tonumber(ARGV[1])
+local ids, taken = {}, {0, 0}
+for k = 1, 2 do
+  if #ids < wanted then
+    local tail = redis.call('LRANGE', KEYS[k], #ids - wanted, -1)
+    for i = #tail, 1, -1 do ids[#ids + 1] = tail[i] end
+    taken[k] = #tail
+  end
+end
+if #ids == 0 then return {} end
+
+redis.call('ZCARD', unack)
+local function fields(key)
+  return redis.call('EXISTS', key) == 1 and redis.call('HMGET', key, unpack(ids)) or {}
+end
+local left, tries, due_at, extra = fields(counts), fields(attempts), fields(due), fields(headers)
+
+local lease_end = score(now_ceil_ms + tonumber(ARGV[2]))
+local leases, result, had_due = {}, {}, false
+for i, id in ipairs(ids) do
+  leases[2 * i - 1] = lease_end
+  leases[2 * i] = id
+  local base = (i - 1) * 5
+  result[base + 1] = id
+  result[base + 2] = left[i] or ''
+  result[base + 3] = tries[i] or ''
+  result[base + 4] = due_at[i] or ''
+  result[base + 5] = extra[i] or ''
+  had_due = had_due or due_at[i]
+end
+redis.call('ZADD', unack, unpack(leases))
+for k = 1, 2 do
+  if taken[k] > 0 then redis.call('LTRIM', KEYS[k], 0, -taken[k] - 1) end
+end
+if had_due then redis.call('HDEL', due, unpack(ids)) end
+return result

@@ -1,0 +1,74 @@
+#!lua flags=allow-oom
+-- redrive: put dead letters back into their queue as new messages, due at once.
+-- dead letter -> ready, under a new id
+--
+-- KEYS[1] {dp:<queue>}:dead       zset  id -> time of death, unix seconds
+-- KEYS[2] {dp:<queue>}:ready      list  ids, LPUSH in, RPOP out
+-- KEYS[3] {dp:<queue>}:retry:cnt  hash  id -> retries left
+-- KEYS[4] {dp:<queue>}:attempts   hash  id -> "failed:released:left"
+-- KEYS[5] {dp:<queue>}:headers    hash  id -> JSON
+-- KEYS[6] {dp:<queue>}:history    hash  id -> failed attempts; the new one starts with its origin
+-- KEYS[7] {dp:<queue>}:stats      hash  totals
+-- KEYS[6+2i], KEYS[7+2i] {dp:<queue>}:msg:<id> string  the payload under the old and the new id
+-- ARGV[1] channel that wakes sleeping hosts
+-- ARGV[2] retries of the new messages, or "" for the budget that the dead letter had
+-- ARGV[3] retries where that budget is not known (buried by a delayqueue consumer)
+-- ARGV[4..] two for each message: old id, new id
+--
+-- Returns for each message 1 redriven, 0 not a dead letter (nothing is changed), 2 its payload is
+-- missing (it stays a dead letter).
+-- Crash safety: one script. A repeat answers 0: the old id is gone, whatever became of the reply.
+-- include: clock
+local dead, ready, counts, attempts, headers, history, stats =
+  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local n = (#ARGV - 3) / 2
+local olds = {}
+for i = 1, n do olds[i] = ARGV[2 + 2 * i] end
+local deaths = redis.call('ZMSCORE', dead, unpack(olds))
+local tries = redis.call('HMGET', attempts, unpack(olds))
+local extra = redis.call('HMGET', headers, unpack(olds))
+redis.call('LLEN', ready)
+for _, key in ipairs({counts, history, stats}) do redis.call('HLEN', key) end
+
+local result, seen, gone = {}, {}, {}
+local new_ids, budgets, extras, lines, renames = {}, {}, {}, {}, {}
+for i, old in ipairs(olds) do
+  local new, from, to = ARGV[3 + 2 * i], KEYS[6 + 2 * i], KEYS[7 + 2 * i]
+  if seen[old] or not deaths[i] then
+    result[i] = 0
+  elseif redis.call('EXISTS', from) == 0 then
+    result[i] = 2
+  else
+    local failed, left = string.match(tries[i] or '', '^(%d+):%d+:(%d+)')
+    local budget = ARGV[2]
+    if budget == '' then
+      budget = failed and tonumber(failed) > 0 and string.format('%d', failed - 1 + left) or ARGV[3]
+    end
+    result[i] = 1
+    gone[#gone + 1] = old
+    new_ids[#new_ids + 1] = new
+    renames[#renames + 1] = {from, to}
+    budgets[#budgets + 1] = new
+    budgets[#budgets + 1] = budget
+    lines[#lines + 1] = new
+    lines[#lines + 1] = string.format('{"redriven_from":%s,"at_ms":%.0f}', cjson.encode(old), now_ms)
+    if extra[i] then
+      extras[#extras + 1] = new
+      extras[#extras + 1] = extra[i]
+    end
+  end
+  seen[old] = true
+end
+if #gone == 0 then return result end
+
+for _, pair in ipairs(renames) do redis.call('RENAME', pair[1], pair[2]) end
+redis.call('HSET', counts, unpack(budgets))
+redis.call('HSET', history, unpack(lines))
+if #extras > 0 then redis.call('HSET', headers, unpack(extras)) end
+redis.call('LPUSH', ready, unpack(new_ids))
+redis.call('ZREM', dead, unpack(gone))
+for _, key in ipairs({attempts, headers, history}) do redis.call('HDEL', key, unpack(gone)) end
+redis.call('HINCRBY', stats, 'redriven', #gone)
+-- A hint, which may fail or be lost: hosts poll as well.
+redis.pcall('PUBLISH', ARGV[1], '')
+return result

@@ -1,0 +1,39 @@
+#!lua flags=allow-oom
+-- reject: deliveries that no retry can help.
+-- unack -> garbage, whatever retries are left
+--
+-- KEYS[1] {dp:<queue>}:unack      zset  id -> end of the lease, unix seconds
+-- KEYS[2] {dp:<queue>}:retry:cnt  hash  id -> retries left
+-- KEYS[3] {dp:<queue>}:attempts   hash  id -> "failed:released"
+-- KEYS[4] {dp:<queue>}:history    hash  id -> failed attempts, one JSON object a line
+-- KEYS[5] {dp:<queue>}:retry      list  ids; read only, to check its type
+-- KEYS[6] {dp:<queue>}:garbage    set   ids to bury
+-- KEYS[7] {dp:<queue>}:stats      hash  totals
+-- ARGV four for each message: id, retries left, "failed:released" (the token), the attempt as
+--      one line of JSON
+--
+-- Returns for each message 1, or 0 when its lease is lost; then nothing of it is touched.
+-- Crash safety: one script. A repeat answers 0 and changes nothing.
+-- include: clock
+-- include: held
+-- include: fail
+local keys = {unack = KEYS[1], counts = KEYS[2], attempts = KEYS[3], history = KEYS[4],
+  retry = KEYS[5], garbage = KEYS[6]}
+local stats = KEYS[7]
+local ids, lefts, tries = {}, {}, {}
+for i = 1, #ARGV / 4 do
+  ids[i], lefts[i], tries[i] = ARGV[4 * i - 3], ARGV[4 * i - 2], ARGV[4 * i - 1]
+end
+local ours = held(keys.unack, keys.counts, keys.attempts, ids, lefts, tries)
+redis.call('HLEN', stats)
+
+local result, failed = {}, {}
+for i, id in ipairs(ids) do
+  result[i] = ours[i] and 1 or 0
+  if ours[i] then
+    failed[#failed + 1] = {id = id, final = true, record = ARGV[4 * i]}
+  end
+end
+fail(keys, failed)
+if #failed > 0 then redis.call('HINCRBY', stats, 'rejected', #failed) end
+return result

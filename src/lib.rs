@@ -1,0 +1,3 @@
+//! dqhost
+pub mod message;
+pub mod store;

@@ -1,0 +1,346 @@
+//! The vocabulary: what a message is and what is said about it. Imports nothing of ours.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// The longest payload that is accepted unless the sender's setting says otherwise, in bytes.
+pub const PAYLOAD_MAX_DEFAULT: usize = 256 * 1024;
+
+/// The longest delay, in milliseconds: 100 years of 365 days. Due times stay far below 2^53, so
+/// they are exact in every store.
+pub const DELAY_MS_MAX: u64 = 100 * 365 * 24 * 3600 * 1000;
+
+/// The largest retry budget. Attempt numbers stay far below 2^32.
+pub const RETRIES_MAX: u32 = 1_000_000;
+
+/// The most bytes that the headers of one message may take as JSON.
+pub const HEADERS_MAX: usize = 8 * 1024;
+
+/// The name of a queue: 1 to 64 characters of `A-Z a-z 0-9 . _ -`.
+///
+/// Nothing else, because the name becomes part of keys: a brace would move them to another
+/// cluster slot, a control character would reach a terminal.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct QueueName(String);
+
+impl QueueName {
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Why a queue name was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "queue name {0:?} is not allowed: use 1 to 64 characters of letters, digits, dot, underscore and dash"
+)]
+pub struct QueueNameError(String);
+
+impl FromStr for QueueName {
+    type Err = QueueNameError;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+        if (1..=64).contains(&name.len()) && name.bytes().all(allowed) {
+            Ok(Self(name.to_owned()))
+        } else {
+            Err(QueueNameError(name.chars().take(80).collect()))
+        }
+    }
+}
+
+impl fmt::Display for QueueName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What names a message for its whole life. Ours are UUIDs of version 7; those of other producers
+/// are any text.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct MessageId(String);
+
+impl MessageId {
+    /// A new, unique id, which also tells when it was made.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(uuid::Uuid::now_v7().to_string())
+    }
+
+    /// The id as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// When the sender made the id, in unix milliseconds by the sender's clock; none for ids that
+    /// are not UUIDs of version 7.
+    #[must_use]
+    pub fn sent_at_ms(&self) -> Option<u64> {
+        let id = uuid::Uuid::parse_str(&self.0).ok()?;
+        let (seconds, nanos) = id.get_timestamp()?.to_unix();
+        (id.get_version_num() == 7).then(|| seconds * 1000 + u64::from(nanos) / 1_000_000)
+    }
+}
+
+impl Default for MessageId {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl From<String> for MessageId {
+    fn from(id: String) -> Self {
+        Self(id)
+    }
+}
+
+impl From<&str> for MessageId {
+    fn from(id: &str) -> Self {
+        Self(id.to_owned())
+    }
+}
+
+impl fmt::Display for MessageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// When a message is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Due {
+    /// So long after the store accepts it, by the store's clock; rounded up to the millisecond.
+    In(Duration),
+    /// At this time, unix milliseconds. A time that has passed means now.
+    At(u64),
+}
+
+impl Due {
+    /// Due as soon as it is accepted.
+    pub const NOW: Self = Self::In(Duration::ZERO);
+}
+
+/// Named values that go with a message; the order is kept.
+pub type Headers = Vec<(String, String)>;
+
+/// A message on its way in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewMessage {
+    /// Chosen by the sender before the first try, so that a repeat can be told from a new message.
+    pub id: MessageId,
+    /// Any bytes.
+    pub payload: Vec<u8>,
+    /// When to deliver it first.
+    pub due: Due,
+    /// How many deliveries may follow a failed first one.
+    pub retries: u32,
+    /// Given to the handler as they are.
+    pub headers: Headers,
+}
+
+impl NewMessage {
+    /// The retries of a message whose sender says nothing, as in delayqueue.
+    pub const RETRIES_DEFAULT: u32 = 3;
+
+    /// A message that is due at once, with the default retries and no headers.
+    #[must_use]
+    pub fn new(payload: impl Into<Vec<u8>>) -> Self {
+        Self {
+            id: MessageId::new(),
+            payload: payload.into(),
+            due: Due::NOW,
+            retries: Self::RETRIES_DEFAULT,
+            headers: Vec::new(),
+        }
+    }
+}
+
+/// What the store says of a message that was sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sent {
+    /// The id that the sender chose.
+    pub id: MessageId,
+    /// Unix milliseconds; none when a message of this id was there already, and nothing was
+    /// written.
+    pub due_at_ms: Option<u64>,
+}
+
+/// What proves that a settlement comes from the current lease. Opaque: made by the store, compared
+/// by the store, different for each delivery of a message.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Token(pub(crate) String);
+
+/// A delivery, as far as the store needs it back: which message, under which lease.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Claim {
+    /// The message.
+    pub id: MessageId,
+    /// The lease.
+    pub token: Token,
+}
+
+/// One delivery of one message to one host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivery {
+    /// What settles it.
+    pub claim: Claim,
+    /// None when the store has lost it (evicted, expired, deleted by others): such a delivery is
+    /// to be rejected with the reason `payload-missing`.
+    pub payload: Option<Vec<u8>>,
+    /// As sent.
+    pub headers: Headers,
+    /// 1 on the first delivery.
+    pub attempt: u32,
+    /// The number of the last attempt that the message has.
+    pub attempts_max: u32,
+    /// Unix milliseconds at which this attempt became due; none when it never waited for a time.
+    pub due_at_ms: Option<u64>,
+}
+
+/// How one attempt failed: what is kept of it in the message's history.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// 1 for the first delivery.
+    pub attempt: u32,
+    /// Unix milliseconds at which it ended.
+    pub at_ms: u64,
+    /// What kind of end it was, one word: `nacked`, `rejected`, `trapped`, `timed-out`, ...
+    pub class: String,
+    /// In words, from the handler or the host.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// How long the handler ran; none when no host saw the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<u64>,
+    /// The host that ran it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub host: String,
+    /// The SHA-256 of the component that ran it, hexadecimal.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub handler: String,
+    /// What the handler printed, cut to a few lines.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub log: String,
+}
+
+/// One line of a message's history.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum HistoryEntry {
+    /// A failed attempt.
+    Attempt(Attempt),
+    /// The message was a dead letter under another id before.
+    Redriven {
+        /// The id of the dead letter.
+        redriven_from: String,
+        /// Unix milliseconds.
+        at_ms: u64,
+    },
+}
+
+/// Where a message is. Each state says how a message enters it, how it leaves, and who repairs it
+/// after a crash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// Waiting for a time. Enters by send with a future due time, or by a nack with a delay;
+    /// leaves to ready or retry when due, or by cancel. Any host's `advance` promotes it, so a
+    /// crash only delays that.
+    Pending,
+    /// Due, never delivered before, waiting for a free slot. Enters from pending or by send;
+    /// leaves by reserve or cancel. Nothing is in hand here, so there is nothing to repair.
+    Ready,
+    /// Delivered under a lease. Enters by reserve; leaves by ack, nack, reject, release, or when
+    /// the lease ends. A host that crashes lets the lease end, and any host's `advance` takes the
+    /// message back.
+    Unack,
+    /// Due for another attempt, waiting for a free slot. Enters by a nack without delay, a lease
+    /// that ended, or from pending after a nack with a delay; leaves by reserve or cancel.
+    Retry,
+    /// Out of retries or rejected, not yet buried. Enters by nack, reject or the end of a lease;
+    /// any host's `advance` makes it a dead letter.
+    Garbage,
+    /// Kept until redriven or deleted by a person. Enters from garbage.
+    Dead,
+}
+
+impl State {
+    /// The word for it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Ready => "ready",
+            Self::Unack => "unack",
+            Self::Retry => "retry",
+            Self::Garbage => "garbage",
+            Self::Dead => "dead",
+        }
+    }
+}
+
+/// All that a store knows of one message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// Its id; of a dead letter too.
+    pub id: MessageId,
+    /// Where it is.
+    pub state: State,
+    /// Unix milliseconds: when it is due (pending), its lease ends (unack), or it died (dead).
+    pub at_ms: Option<u64>,
+    /// Deliveries that failed so far.
+    pub attempts: u32,
+    /// Retries that are left; of a dead letter those it had when it died.
+    pub retries_left: u32,
+    /// As sent.
+    pub headers: Headers,
+    /// Oldest first; at most the last 20 entries.
+    pub history: Vec<HistoryEntry>,
+    /// None when it is missing from the store.
+    pub payload: Option<Vec<u8>>,
+}
+
+impl Record {
+    /// The last failed attempt, if there was one.
+    #[must_use]
+    pub fn last_attempt(&self) -> Option<&Attempt> {
+        self.history.iter().rev().find_map(|entry| match entry {
+            HistoryEntry::Attempt(attempt) => Some(attempt),
+            HistoryEntry::Redriven { .. } => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queue_names_are_checked() {
+        for good in ["a", "default", "A.b_c-9", &"x".repeat(64)] {
+            assert_eq!(good.parse::<QueueName>().unwrap().as_str(), good);
+        }
+        for bad in ["", "a b", "a{b}", "a:b", "é", "a\x1b[2J", &"x".repeat(65)] {
+            assert!(bad.parse::<QueueName>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn only_our_ids_tell_when_they_were_made() {
+        let before = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap()
+            .as_millis();
+        let sent = MessageId::new().sent_at_ms().unwrap();
+        assert!(u128::from(sent) >= before && u128::from(sent) < before + 10_000);
+        assert_eq!(MessageId::from("abc").sent_at_ms(), None);
+        let v4 = "0f8fad5b-d9cb-469f-a165-70867728950e";
+        assert_eq!(MessageId::from(v4).sent_at_ms(), None);
+    }
+}

@@ -1,0 +1,325 @@
+//! The contract between the host and whatever keeps the messages.
+//!
+//! Every method is one atomic step for each message it names, or a bounded number of them: after a
+//! crash at any moment each message is in exactly one [`State`](crate::message::State), and the
+//! next call of [`Store::advance`] by any host repairs what the crash left behind. The store's own
+//! clock decides what is due and which lease has ended; a host's clock decides nothing.
+//!
+//! A delivery is named by a [`Claim`]: the id and a token that changes with every delivery. A
+//! settlement, an extension or a release whose token is not the current one, or whose message is
+//! not in unack, answers [`Settled::LeaseLost`] and changes nothing. So each of them may be
+//! repeated: the second call finds the lease gone.
+//!
+//! The contract suite in `tests/it/contract` runs against every store.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::message::{
+    Attempt, Claim, Delivery, MessageId, NewMessage, QueueName, Record, Sent, State,
+};
+
+pub mod redis;
+
+/// The most messages that one step inside a store moves. Methods take more and go on in steps.
+/// 1,000 keeps every Lua script in the low milliseconds and far from Lua's limit of 7,999 values.
+pub const BATCH_MAX: usize = 1000;
+
+/// Why a store did not do what it was asked.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    /// It cannot be reached, or it did not answer in time. What was asked may have been done.
+    /// Try again later.
+    #[error("{store} is not reachable ({operation}): {reason}")]
+    Unreachable {
+        /// The store, without secrets.
+        store: String,
+        /// What was being done.
+        operation: &'static str,
+        /// What the client library saw.
+        reason: String,
+    },
+    /// It answered, and what it is or how it is set up cannot be used. Nothing was done.
+    #[error("{store} cannot be used: {reason}")]
+    Unusable {
+        /// The store, without secrets.
+        store: String,
+        /// What is wrong and what mends it.
+        reason: String,
+    },
+    /// It answered this request with an error. Nothing of this request was done.
+    #[error("{store} refused {operation}: {reason}")]
+    Refused {
+        /// The store, without secrets.
+        store: String,
+        /// What was being done.
+        operation: &'static str,
+        /// The store's words.
+        reason: String,
+    },
+}
+
+/// The result of a store's methods.
+pub type StoreResult<T> = Result<T, StoreError>;
+
+/// What became of one settlement, extension or release. Not an error: a lost lease is ordinary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settled {
+    /// It took effect.
+    Done,
+    /// The lease is not (or no longer) this one's; nothing was changed.
+    LeaseLost,
+}
+
+/// How a delivery ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Settlement {
+    /// Handled: the message is removed.
+    Ack,
+    /// Not handled: one retry less, or dead when none is left.
+    Nack {
+        /// How long to wait before the next attempt; none for at once.
+        delay: Option<Duration>,
+        /// What is kept of the attempt.
+        attempt: Attempt,
+    },
+    /// Never to be handled: dead, whatever retries are left.
+    Reject {
+        /// What is kept of the attempt.
+        attempt: Attempt,
+    },
+}
+
+/// Which waiting messages a reservation looks at first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum First {
+    /// Those that were never delivered.
+    Ready,
+    /// Those that failed before.
+    Retry,
+}
+
+/// What one [`Store::advance`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Advanced {
+    /// Messages promoted from pending.
+    pub promoted: usize,
+    /// Leases that had ended.
+    pub expired: usize,
+    /// Dead letters made.
+    pub buried: usize,
+    /// True when a step was full, so that there may be more to do at once.
+    pub more: bool,
+    /// Time until the next message is due or the next lease ends, by the store's clock; none when
+    /// neither is in sight.
+    pub next_in: Option<Duration>,
+}
+
+/// What became of one cancellation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cancelled {
+    /// It waited, and is gone.
+    Done,
+    /// A host has it in hand; nothing was changed.
+    InHand,
+    /// No such message waits.
+    Unknown,
+}
+
+/// What became of one redrive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Redriven {
+    /// It is in its queue again, under this new id.
+    As(MessageId),
+    /// No such dead letter.
+    Unknown,
+    /// Its payload is missing, so it stays a dead letter.
+    PayloadMissing,
+}
+
+/// How many messages are in each state, and what has happened in the queue's life.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Counts {
+    /// Waiting for a time.
+    pub pending: u64,
+    /// Due, never delivered.
+    pub ready: u64,
+    /// In hand.
+    pub unack: u64,
+    /// Due for another attempt.
+    pub retry: u64,
+    /// Dead letters, with those about to be buried.
+    pub dead: u64,
+    /// Totals since the queue exists.
+    pub totals: Totals,
+}
+
+impl Counts {
+    /// True when nothing waits and nothing is in hand. Dead letters wait for a person only.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.pending + self.ready + self.unack + self.retry == 0
+    }
+}
+
+/// What has happened to the messages of a queue since it exists.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Totals {
+    /// Messages accepted.
+    pub sent: u64,
+    /// Acknowledged.
+    pub acked: u64,
+    /// Deliveries that failed with retries to follow or without.
+    pub nacked: u64,
+    /// Deliveries rejected.
+    pub rejected: u64,
+    /// Deliveries whose lease ended unanswered.
+    pub expired: u64,
+    /// Deliveries given back unhandled.
+    pub released: u64,
+    /// Messages that became dead letters.
+    pub dead: u64,
+    /// Dead letters put back as new messages.
+    pub redriven: u64,
+    /// Waiting messages cancelled.
+    pub cancelled: u64,
+    /// Dead letters deleted.
+    pub deleted: u64,
+}
+
+/// A host, as its heartbeat shows it to the others.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct HostInfo {
+    /// Random for each start: a label, nothing depends on it.
+    pub id: String,
+    /// The version of dqhost.
+    pub version: String,
+    /// The SHA-256 of the queue's handler, hexadecimal.
+    pub handler: String,
+    /// Handlers that it can run at a time.
+    pub slots: usize,
+    /// Messages of this queue that it has in hand.
+    pub in_flight: usize,
+}
+
+/// A place that keeps messages and moves them through the pipeline.
+///
+/// In the life of a message: [`send`](Self::send), [`advance`](Self::advance),
+/// [`reserve`](Self::reserve), [`extend`](Self::extend), [`settle`](Self::settle) or
+/// [`release`](Self::release); beside it what people ask for.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// What this store is, for people: kind and place, without secrets.
+    fn describe(&self) -> String;
+
+    /// Accepts messages.
+    ///
+    /// Before: the ids are new. After: each message is pending, or ready when it is due already,
+    /// and will not be lost by anything that the store survives. A repeat with the same ids while
+    /// they live writes nothing. All or nothing for each step of up to [`BATCH_MAX`] messages or
+    /// 4 MiB; on an error the steps before it have been accepted.
+    async fn send(&self, queue: &QueueName, messages: &[NewMessage]) -> StoreResult<Vec<Sent>>;
+
+    /// Does one bounded step of each duty that time brings: promotes what is due, takes back what
+    /// a lease has ended for, buries garbage.
+    ///
+    /// A repeat does the next step, or nothing. Every host calls this again and again; it is what
+    /// repairs the crash of any other.
+    async fn advance(&self, queue: &QueueName) -> StoreResult<Advanced>;
+
+    /// Takes up to `max` waiting messages in hand for `lease`, oldest first.
+    ///
+    /// Before: the host has that many free slots, for the lease runs from here. After: each is in
+    /// unack with a token of its own. When the answer is lost, the leases end and `advance` takes
+    /// the messages back, at the price of an attempt.
+    async fn reserve(
+        &self,
+        queue: &QueueName,
+        max: usize,
+        lease: Duration,
+        first: First,
+    ) -> StoreResult<Vec<Delivery>>;
+
+    /// Makes leases end `lease` from now. One answer for each claim, in order.
+    async fn extend(
+        &self,
+        queue: &QueueName,
+        claims: &[Claim],
+        lease: Duration,
+    ) -> StoreResult<Vec<Settled>>;
+
+    /// Ends deliveries. One answer for each, in order.
+    ///
+    /// After a done one: an acked message is gone; a nacked one waits in pending or retry with one
+    /// retry less, or is on its way to the dead letters; a rejected one is on its way there.
+    async fn settle(
+        &self,
+        queue: &QueueName,
+        settlements: &[(Claim, Settlement)],
+    ) -> StoreResult<Vec<Settled>>;
+
+    /// Gives deliveries back unhandled: next in line, with the attempt given back. One answer for
+    /// each claim, in order.
+    async fn release(&self, queue: &QueueName, claims: &[Claim]) -> StoreResult<Vec<Settled>>;
+
+    /// Takes back messages that wait. One answer for each id, in order.
+    async fn cancel(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<Cancelled>>;
+
+    /// How many messages are in each state, and the totals.
+    async fn counts(&self, queue: &QueueName) -> StoreResult<Counts>;
+
+    /// All that is known of one message, or none.
+    async fn get(&self, queue: &QueueName, id: &MessageId) -> StoreResult<Option<Record>>;
+
+    /// A page of the messages in one state, without their payloads' bytes beyond
+    /// `payload_max` each: dead letters latest first, pending and unack by time, ready and retry
+    /// next out first. At most [`BATCH_MAX`].
+    async fn list(&self, queue: &QueueName, state: State, page: Page) -> StoreResult<Vec<Record>>;
+
+    /// Puts dead letters back into their queue, due at once, each under a new id. `retries` is
+    /// their new budget; none gives each the budget it had. One answer for each id, in order. A
+    /// repeat finds the dead letters gone.
+    async fn redrive(
+        &self,
+        queue: &QueueName,
+        ids: &[MessageId],
+        retries: Option<u32>,
+    ) -> StoreResult<Vec<Redriven>>;
+
+    /// Removes dead letters for good. One answer for each id, in order: whether it was there.
+    async fn delete_dead(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<bool>>;
+
+    /// The queues that this store has seen a dqhost producer or host use, sorted.
+    async fn queues(&self) -> StoreResult<Vec<QueueName>>;
+
+    /// Makes a host visible to others on this queue for `silence` more.
+    async fn heartbeat(
+        &self,
+        queue: &QueueName,
+        host: &HostInfo,
+        silence: Duration,
+    ) -> StoreResult<()>;
+
+    /// Takes a host off the list.
+    async fn leave(&self, queue: &QueueName, host_id: &str) -> StoreResult<()>;
+
+    /// The hosts on this queue that have been heard of lately.
+    async fn hosts(&self, queue: &QueueName) -> StoreResult<Vec<HostInfo>>;
+
+    /// Returns when a message may have become ready in one of these queues sooner than the caller
+    /// knew, or never. A hint: it may come without need and it may be lost, so callers wait with a
+    /// limit as well. A change between two calls is not lost by the second.
+    async fn wait(&self, queues: &[QueueName]);
+}
+
+/// Which part of a listing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Page {
+    /// How many to pass over.
+    pub offset: usize,
+    /// How many at most.
+    pub limit: usize,
+    /// Bytes of each payload that are wanted at most.
+    pub payload_max: usize,
+}

@@ -1,0 +1,192 @@
+//! Redis replies and stored values as our types. Everything here comes from outside: what cannot
+//! be understood becomes the documented default or an error, never a panic.
+
+use redis::{FromRedisValue, Value};
+
+use crate::message::{Headers, HistoryEntry, MessageId, Record, State};
+use crate::store::{Settled, StoreError, StoreResult, Totals};
+
+/// A reply that is not of the form that the script's header promises.
+pub(super) fn unexpected(store: &str, operation: &'static str) -> StoreError {
+    StoreError::Refused {
+        store: store.to_owned(),
+        operation,
+        reason: "its reply has an unexpected form; is another program writing to these keys?"
+            .to_owned(),
+    }
+}
+
+/// A reply as `T`.
+pub(super) fn decode<T: FromRedisValue>(
+    store: &str,
+    operation: &'static str,
+    value: Value,
+) -> StoreResult<T> {
+    T::from_redis_value(value).map_err(|_| unexpected(store, operation))
+}
+
+/// The 1 and 0 of ack, nack, reject, extend and release.
+pub(super) fn settled(code: i64) -> Settled {
+    if code == 1 {
+        Settled::Done
+    } else {
+        Settled::LeaseLost
+    }
+}
+
+/// The bytes of a bulk string; none for nil and anything else.
+pub(super) fn bytes(value: Value) -> Option<Vec<u8>> {
+    match value {
+        Value::BulkString(bytes) => Some(bytes),
+        _ => None,
+    }
+}
+
+/// Text of a bulk string or status; empty for nil and anything else.
+pub(super) fn text(value: Value) -> String {
+    match value {
+        Value::BulkString(bytes) => String::from_utf8(bytes)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()),
+        Value::SimpleString(text) => text,
+        Value::Int(number) => number.to_string(),
+        _ => String::new(),
+    }
+}
+
+/// The first two numbers of "failed:released[:left]".
+pub(super) fn failed(attempts: &str) -> u32 {
+    attempts
+        .split(':')
+        .next()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(0)
+}
+
+/// The third number of "failed:released:left", which dead letters have.
+fn left_at_death(attempts: &str) -> Option<u32> {
+    attempts.split(':').nth(2)?.parse().ok()
+}
+
+/// Headers as stored: JSON, a list of pairs.
+pub(super) fn headers(json: &str) -> Headers {
+    serde_json::from_str(json).unwrap_or_default()
+}
+
+/// History as stored: JSON objects, one a line. A line that is not one is left out.
+fn history(lines: &str) -> Vec<HistoryEntry> {
+    lines
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect()
+}
+
+/// What the hashes of a queue hold on one message, as text.
+pub(super) struct Fields {
+    pub left: String,
+    pub attempts: String,
+    pub headers: String,
+    pub history: String,
+}
+
+/// A record from its parts.
+pub(super) fn record(
+    id: MessageId,
+    state: State,
+    at_ms: Option<u64>,
+    fields: &Fields,
+    payload: Option<Vec<u8>>,
+) -> Record {
+    Record {
+        id,
+        state,
+        at_ms,
+        attempts: failed(&fields.attempts),
+        retries_left: left_at_death(&fields.attempts)
+            .or_else(|| fields.left.parse().ok())
+            .unwrap_or(0),
+        headers: headers(&fields.headers),
+        history: history(&fields.history),
+        payload,
+    }
+}
+
+/// The state that `inspect` names.
+pub(super) fn state(name: &str) -> Option<State> {
+    [
+        State::Pending,
+        State::Ready,
+        State::Unack,
+        State::Retry,
+        State::Garbage,
+        State::Dead,
+    ]
+    .into_iter()
+    .find(|state| state.as_str() == name)
+}
+
+/// A score, unix seconds, as unix milliseconds.
+pub(super) fn score_ms(text: &str) -> Option<u64> {
+    let seconds: f64 = text.parse().ok()?;
+    let ms = (seconds * 1000.0).round();
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "checked to be within 0 and 2^53"
+    )]
+    (0.0..=9_007_199_254_740_992.0).contains(&ms).then_some(ms as u64)
+}
+
+/// The totals as stored, name and number in turn.
+pub(super) fn totals(fields: Vec<(String, u64)>) -> Totals {
+    let mut totals = Totals::default();
+    for (name, number) in fields {
+        let place = match name.as_str() {
+            "sent" => &mut totals.sent,
+            "acked" => &mut totals.acked,
+            "nacked" => &mut totals.nacked,
+            "rejected" => &mut totals.rejected,
+            "expired" => &mut totals.expired,
+            "released" => &mut totals.released,
+            "dead" => &mut totals.dead,
+            "redriven" => &mut totals.redriven,
+            "cancelled" => &mut totals.cancelled,
+            "deleted" => &mut totals.deleted,
+            _ => continue,
+        };
+        *place = number;
+    }
+    totals
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn attempts_are_read_with_and_without_the_third_number() {
+        assert_eq!((failed(""), failed("3:1"), failed("4:0:2")), (0, 3, 4));
+        assert_eq!(
+            (left_at_death("3:1"), left_at_death("4:0:2")),
+            (None, Some(2))
+        );
+    }
+
+    #[test]
+    fn scores_are_read_to_the_millisecond() {
+        assert_eq!(score_ms("1795228395.123"), Some(1_795_228_395_123));
+        assert_eq!(score_ms("1795228395"), Some(1_795_228_395_000));
+        assert_eq!(
+            (score_ms("-1"), score_ms("inf"), score_ms("nan")),
+            (None, None, None)
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn stored_values_of_any_kind_are_survived(text in ".*") {
+            let _ = (failed(&text), left_at_death(&text), headers(&text), history(&text));
+            let _ = (score_ms(&text), state(&text));
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Every key name, in one place.
+
+use crate::message::{MessageId, QueueName};
+
+/// The set of queue names that dqhost has used on this server. It belongs to no queue.
+pub(super) const QUEUES: &str = "dqhost:queues";
+
+/// The keys of one queue, made once. The first seven are those of HDT3213/delayqueue, by name,
+/// type and content; the others are ours and absent for messages that its producers sent.
+#[derive(Debug, Clone)]
+pub(super) struct Keys {
+    /// zset: id -> due time.
+    pub pending: String,
+    /// list: due, never delivered.
+    pub ready: String,
+    /// zset: id -> end of the lease.
+    pub unack: String,
+    /// list: due for another attempt.
+    pub retry: String,
+    /// hash: id -> retries left.
+    pub counts: String,
+    /// set: ids to bury.
+    pub garbage: String,
+    /// What a payload's key starts with.
+    message: String,
+    /// hash: id -> "failed:released", of a dead letter "failed:released:left".
+    pub attempts: String,
+    /// hash: id -> unix ms at which a waiting message became due.
+    pub due: String,
+    /// hash: id -> headers as JSON.
+    pub headers: String,
+    /// hash: id -> failed attempts, one JSON object a line.
+    pub history: String,
+    /// zset: id -> time of death.
+    pub dead: String,
+    /// hash: totals.
+    pub stats: String,
+    /// zset: host id -> last heartbeat.
+    pub hosts: String,
+    /// hash: host id -> what it says of itself.
+    pub hosts_info: String,
+    /// Channel, not a key: published to when a message may be ready sooner than a host knows.
+    pub wake: String,
+}
+
+impl Keys {
+    /// With a hash tag (`{dp:NAME}:...`) all keys of a queue are in one cluster slot; without, the
+    /// names are those of a delayqueue without `UseHashTagKey`.
+    pub(super) fn new(queue: &QueueName, hash_tag: bool) -> Self {
+        let prefix = if hash_tag {
+            format!("{{dp:{queue}}}")
+        } else {
+            format!("dp:{queue}")
+        };
+        let key = |name: &str| format!("{prefix}:{name}");
+        Self {
+            pending: key("pending"),
+            ready: key("ready"),
+            unack: key("unack"),
+            retry: key("retry"),
+            counts: key("retry:cnt"),
+            garbage: key("garbage"),
+            message: key("msg:"),
+            attempts: key("attempts"),
+            due: key("due"),
+            headers: key("headers"),
+            history: key("history"),
+            dead: key("dead"),
+            stats: key("stats"),
+            hosts: key("hosts"),
+            hosts_info: key("hosts:info"),
+            wake: key("wake"),
+        }
+    }
+
+    /// The key of one payload.
+    pub(super) fn message(&self, id: &MessageId) -> String {
+        format!("{}{id}", self.message)
+    }
+}

@@ -1,0 +1,225 @@
+//! What people ask for. Reads only, each bounded by its page.
+
+use redis::{Cmd, Value};
+
+use super::decode::{Fields, bytes, decode, record, score_ms, state, text, totals, unexpected};
+use super::keys::Keys;
+use super::{
+    BATCH_MAX, Counts, HostInfo, MessageId, Page, QueueName, Record, RedisStore, State,
+    StoreResult, evalsha, scripts,
+};
+
+fn command(name: &str, key: &str) -> Cmd {
+    let mut command = redis::cmd(name);
+    command.arg(key);
+    command
+}
+
+impl RedisStore {
+    pub(super) async fn read_counts(&self, queue: &QueueName) -> StoreResult<Counts> {
+        const OPERATION: &str = "counting";
+        let k = self.keys(queue);
+        let commands = [
+            command("ZCARD", &k.pending),
+            command("LLEN", &k.ready),
+            command("ZCARD", &k.unack),
+            command("LLEN", &k.retry),
+            command("SCARD", &k.garbage),
+            command("ZCARD", &k.dead),
+            command("HGETALL", &k.stats),
+        ];
+        let mut answers = self.work.run(OPERATION, &commands).await?;
+        let stats = answers
+            .pop()
+            .ok_or_else(|| unexpected(&self.name, OPERATION))?;
+        let numbers: Vec<u64> = answers
+            .into_iter()
+            .map(|answer| decode(&self.name, OPERATION, answer))
+            .collect::<StoreResult<_>>()?;
+        let [pending, ready, unack, retry, garbage, dead] = numbers[..] else {
+            return Err(unexpected(&self.name, OPERATION));
+        };
+        let totals = totals(decode(&self.name, OPERATION, stats)?);
+        Ok(Counts {
+            pending,
+            ready,
+            unack,
+            retry,
+            dead: dead + garbage,
+            totals,
+        })
+    }
+
+    pub(super) async fn read_message(
+        &self,
+        queue: &QueueName,
+        id: &MessageId,
+    ) -> StoreResult<Option<Record>> {
+        const OPERATION: &str = "get";
+        let k = self.keys(queue);
+        let payload = k.message(id);
+        let keys = [
+            &k.pending,
+            &k.ready,
+            &k.unack,
+            &k.retry,
+            &k.garbage,
+            &k.dead,
+            &k.counts,
+            &k.attempts,
+            &k.headers,
+            &k.history,
+            &payload,
+        ];
+        let mut command = evalsha(&scripts::INSPECT, keys.map(String::as_str));
+        command.arg(id.as_str());
+        let parts: Vec<Value> = self.one(&self.work, OPERATION, command).await?;
+        if parts.is_empty() {
+            return Ok(None);
+        }
+        let [name, at, left, attempts, headers, history, payload] =
+            <[Value; 7]>::try_from(parts).map_err(|_| unexpected(&self.name, OPERATION))?;
+        let state = state(&text(name)).ok_or_else(|| unexpected(&self.name, OPERATION))?;
+        let at: i64 = decode(&self.name, OPERATION, at)?;
+        let fields = Fields {
+            left: text(left),
+            attempts: text(attempts),
+            headers: text(headers),
+            history: text(history),
+        };
+        Ok(Some(record(
+            id.clone(),
+            state,
+            u64::try_from(at).ok(),
+            &fields,
+            bytes(payload),
+        )))
+    }
+
+    pub(super) async fn read_page(
+        &self,
+        queue: &QueueName,
+        state: State,
+        page: Page,
+    ) -> StoreResult<Vec<Record>> {
+        const OPERATION: &str = "listing";
+        let k = self.keys(queue);
+        let limit = page.limit.min(BATCH_MAX);
+        if limit == 0 {
+            return Ok(Vec::new());
+        }
+        let entries = self.page_entries(&k, state, page.offset, limit).await?;
+        let mut commands = Vec::new();
+        for key in [&k.counts, &k.attempts, &k.headers, &k.history] {
+            let mut fields = command("HMGET", key);
+            for (id, _) in &entries {
+                fields.arg(id.as_str());
+            }
+            commands.push(fields);
+        }
+        for (id, _) in &entries {
+            let key = k.message(id);
+            let mut part = command("GETRANGE", &key);
+            part.arg(0).arg(page.payload_max);
+            commands.push(part);
+            commands.push(command("EXISTS", &key));
+        }
+        if entries.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut answers = self.work.run(OPERATION, &commands).await?.into_iter();
+        let mut hash = || -> StoreResult<Vec<Value>> {
+            let answer = answers
+                .next()
+                .ok_or_else(|| unexpected(&self.name, OPERATION))?;
+            decode(&self.name, OPERATION, answer)
+        };
+        let (left, attempts, headers, history) = (hash()?, hash()?, hash()?, hash()?);
+        let rows = left.into_iter().zip(attempts).zip(headers).zip(history);
+        let mut records = Vec::with_capacity(entries.len());
+        for ((id, at_ms), (((left, attempts), headers), history)) in entries.into_iter().zip(rows) {
+            let part = answers.next().and_then(bytes);
+            let exists = matches!(answers.next(), Some(Value::Int(1)));
+            let fields = Fields {
+                left: text(left),
+                attempts: text(attempts),
+                headers: text(headers),
+                history: text(history),
+            };
+            let payload = part.filter(|_| exists).map(|mut part| {
+                part.truncate(page.payload_max);
+                part
+            });
+            records.push(record(id, state, at_ms, &fields, payload));
+        }
+        Ok(records)
+    }
+
+    /// The ids of a page, with their times where the state has one.
+    async fn page_entries(
+        &self,
+        k: &Keys,
+        state: State,
+        offset: usize,
+        limit: usize,
+    ) -> StoreResult<Vec<(MessageId, Option<u64>)>> {
+        const OPERATION: &str = "listing";
+        let sorted = |key: &str, newest_first: bool| {
+            let mut c = command("ZRANGE", key);
+            c.arg(offset).arg(offset + limit - 1);
+            if newest_first {
+                c.arg("REV");
+            }
+            c.arg("WITHSCORES");
+            c
+        };
+        let list = |key: &str| {
+            let (from, to) = (offset + limit, offset + 1);
+            let mut c = command("LRANGE", key);
+            c.arg(format!("-{from}")).arg(format!("-{to}"));
+            c
+        };
+        let query = match state {
+            State::Pending => sorted(&k.pending, false),
+            State::Unack => sorted(&k.unack, false),
+            State::Dead => sorted(&k.dead, true),
+            State::Ready => list(&k.ready),
+            State::Retry => list(&k.retry),
+            State::Garbage => {
+                let mut c = command("SRANDMEMBER", &k.garbage);
+                c.arg(limit);
+                c
+            }
+        };
+        let values: Vec<Value> = self.one(&self.work, OPERATION, query).await?;
+        let texts: Vec<String> = values.into_iter().map(text).collect();
+        Ok(match state {
+            State::Pending | State::Unack | State::Dead => texts
+                .chunks_exact(2)
+                .map(|pair| (MessageId::from(pair[0].as_str()), score_ms(&pair[1])))
+                .collect(),
+            State::Ready | State::Retry | State::Garbage => texts
+                .into_iter()
+                .rev()
+                .map(|id| (id.into(), None))
+                .collect(),
+        })
+    }
+
+    pub(super) async fn read_hosts(&self, queue: &QueueName) -> StoreResult<Vec<HostInfo>> {
+        let k = self.keys(queue);
+        let fields: Vec<Value> = self
+            .one(
+                &self.work,
+                "listing the hosts",
+                command("HVALS", &k.hosts_info),
+            )
+            .await?;
+        let mut hosts: Vec<HostInfo> = fields
+            .into_iter()
+            .filter_map(|json| serde_json::from_str(&text(json)).ok())
+            .collect();
+        hosts.sort_by(|a, b| a.id.cmp(&b.id));
+        Ok(hosts)
+    }
+}

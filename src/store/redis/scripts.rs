@@ -1,0 +1,88 @@
+//! The scripts of `lua/`, one static for each, with their includes put in.
+
+use std::sync::LazyLock;
+
+/// The text of a script and the hash by which the server knows it.
+#[derive(Debug)]
+pub(super) struct Script {
+    /// Complete, with its includes.
+    pub source: String,
+    /// SHA-1 of the source, hexadecimal: what EVALSHA takes.
+    pub hash: String,
+}
+
+/// What `-- include: NAME` stands for.
+fn included(name: &str) -> &'static str {
+    match name {
+        "clock" => include_str!("../../../lua/include/clock.lua"),
+        "held" => include_str!("../../../lua/include/held.lua"),
+        "fail" => include_str!("../../../lua/include/fail.lua"),
+        other => panic!("lua/include/{other}.lua is not compiled in: add it to included()"),
+    }
+}
+
+impl Script {
+    fn new(text: &str) -> Self {
+        let mut source = String::with_capacity(text.len() * 2);
+        for line in text.lines() {
+            source.push_str(match line.strip_prefix("-- include: ") {
+                Some(name) => included(name),
+                None => line,
+            });
+            source.push('\n');
+        }
+        let hash = redis::Script::new(&source).get_hash().to_owned();
+        Self { source, hash }
+    }
+}
+
+macro_rules! scripts {
+    ($($name:ident = $file:literal;)*) => {
+        $(pub(super) static $name: LazyLock<Script> =
+            LazyLock::new(|| Script::new(include_str!(concat!("../../../lua/", $file, ".lua"))));)*
+
+        /// All of them, for a server that does not know them yet or has forgotten them.
+        pub(super) fn all() -> Vec<&'static Script> {
+            vec![$(&*$name),*]
+        }
+    };
+}
+
+scripts! {
+    SEND = "send";
+    PENDING_TO_READY = "pending_to_ready";
+    READY_TO_UNACK = "ready_to_unack";
+    UNACK_TO_RETRY = "unack_to_retry";
+    ACK = "ack";
+    NACK = "nack";
+    REJECT = "reject";
+    EXTEND = "extend";
+    RELEASE = "release";
+    COLLECT_GARBAGE = "collect_garbage";
+    CANCEL = "cancel";
+    REDRIVE = "redrive";
+    DELETE_DEAD = "delete_dead";
+    INSPECT = "inspect";
+    HEARTBEAT = "heartbeat";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_include_is_put_in_and_the_flags_stay_first() {
+        for script in all() {
+            assert!(script.source.starts_with("#!lua"), "{}", script.source);
+            assert!(!script.source.contains("-- include:"), "{}", script.source);
+        }
+    }
+
+    #[test]
+    fn no_two_scripts_are_the_same() {
+        let mut hashes: Vec<_> = all().into_iter().map(|script| &script.hash).collect();
+        hashes.sort();
+        hashes.dedup();
+        assert_eq!(hashes.len(), all().len());
+    }
+}

@@ -1,0 +1,117 @@
+//! Hears of messages that may be ready sooner than a host knows.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use redis::{Client, RedisResult};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+/// How often a silent subscription is asked whether it still lives.
+const PING_EVERY: Duration = Duration::from_secs(5);
+
+/// How long to wait for the answer, and for a connection.
+const PING_LIMIT: Duration = Duration::from_secs(2);
+
+/// The longest pause between two tries to subscribe.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// A subscription on a connection of its own, since a subscribed connection takes no other
+/// command. It starts with the first [`Wake::heard`] and mends itself.
+pub(super) struct Wake {
+    client: Client,
+    notify: Arc<Notify>,
+    /// The channels that are subscribed to, and the task that listens. A std mutex: nothing is
+    /// awaited while it is held.
+    listening: Mutex<(BTreeSet<String>, Option<JoinHandle<()>>)>,
+}
+
+impl Wake {
+    pub(super) fn new(client: Client) -> Self {
+        Self {
+            client,
+            notify: Arc::new(Notify::new()),
+            listening: Mutex::default(),
+        }
+    }
+
+    /// Returns at the next publication on one of the channels, or at once when there was one since
+    /// the last call.
+    pub(super) async fn heard(&self, channels: impl Iterator<Item = &str>) {
+        self.listen(channels);
+        self.notify.notified().await;
+    }
+
+    fn listen<'a>(&self, channels: impl Iterator<Item = &'a str>) {
+        let mut listening = self
+            .listening
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let (known, task) = &mut *listening;
+        let before = known.len();
+        for channel in channels {
+            if !known.contains(channel) {
+                known.insert(channel.to_owned());
+            }
+        }
+        if known.len() > before {
+            if let Some(task) = task.take() {
+                task.abort();
+            }
+            let channels: Vec<String> = known.iter().cloned().collect();
+            let (client, notify) = (self.client.clone(), Arc::clone(&self.notify));
+            *task = Some(tokio::spawn(listen_forever(client, channels, notify)));
+        }
+    }
+}
+
+impl Drop for Wake {
+    fn drop(&mut self) {
+        let listening = self
+            .listening
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(task) = listening.1.take() {
+            task.abort();
+        }
+    }
+}
+
+async fn listen_forever(client: Client, channels: Vec<String>, notify: Arc<Notify>) {
+    let mut pause = Duration::from_millis(50);
+    loop {
+        if listen_once(&client, &channels, &notify).await.is_ok() {
+            pause = Duration::from_millis(50);
+        }
+        tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+/// Listens until the connection is lost. An error means that there never was one.
+async fn listen_once(client: &Client, channels: &[String], notify: &Notify) -> RedisResult<()> {
+    let timed_out = |_| redis::RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
+    let mut pubsub = tokio::time::timeout(PING_LIMIT, client.get_async_pubsub())
+        .await
+        .map_err(timed_out)??;
+    tokio::time::timeout(PING_LIMIT, pubsub.subscribe(channels))
+        .await
+        .map_err(timed_out)??;
+    // What was published while nobody listened is lost: look once.
+    notify.notify_one();
+    let (mut sink, mut stream) = pubsub.split();
+    loop {
+        match tokio::time::timeout(PING_EVERY, stream.next()).await {
+            Ok(Some(_)) => notify.notify_one(),
+            Ok(None) => return Ok(()),
+            Err(_) => {
+                let answer = tokio::time::timeout(PING_LIMIT, sink.ping::<redis::Value>()).await;
+                if !matches!(answer, Ok(Ok(_))) {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
