@@ -12,6 +12,7 @@
 -- KEYS[7] {dp:<queue>}:headers    hash  id -> JSON
 -- ARGV[1] the most to reserve, 1 to 1,000
 -- ARGV[2] lease, ms
+-- ARGV[3] retries of a message that has none on record and was never tried: it gets them here
 --
 -- Returns five for each message, oldest first: id, retries left, "failed:released", due unix ms,
 -- headers; "" where there is none. The second and third together are the token.
@@ -37,10 +38,15 @@ end
 local left, tries, due_at, extra = fields(counts), fields(attempts), fields(due), fields(headers)
 
 local lease_end = score(now_ceil_ms + tonumber(ARGV[2]))
-local leases, result, had_due = {}, {}, false
+local leases, budgets, result, had_due = {}, {}, {}, false
 for i, id in ipairs(ids) do
   leases[2 * i - 1] = lease_end
   leases[2 * i] = id
+  if not left[i] and not tries[i] then
+    left[i] = ARGV[3]
+    budgets[#budgets + 1] = id
+    budgets[#budgets + 1] = ARGV[3]
+  end
   local base = (i - 1) * 5
   result[base + 1] = id
   result[base + 2] = left[i] or ''
@@ -49,6 +55,7 @@ for i, id in ipairs(ids) do
   result[base + 5] = extra[i] or ''
   had_due = had_due or due_at[i]
 end
+if #budgets > 0 then redis.call('HSET', counts, unpack(budgets)) end
 redis.call('ZADD', unack, unpack(leases))
 for k = 1, 2 do
   if taken[k] > 0 then redis.call('LTRIM', KEYS[k], 0, -taken[k] - 1) end

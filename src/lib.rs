@@ -1,3 +1,7 @@
 //! dqhost
+pub mod host;
 pub mod message;
+pub mod runtime;
 pub mod store;
+pub mod text;
+pub mod verdict;

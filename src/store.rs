@@ -100,6 +100,19 @@ pub enum First {
     Retry,
 }
 
+/// What is wanted of one [`Store::reserve`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reservation {
+    /// Messages at most: the free slots.
+    pub max: usize,
+    /// How long they are the host's, unless renewed.
+    pub lease: Duration,
+    /// Where to look first.
+    pub first: First,
+    /// The retries of a message whose producer recorded none.
+    pub retries_default: u32,
+}
+
 /// What one [`Store::advance`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Advanced {
@@ -228,18 +241,12 @@ pub trait Store: Send + Sync + 'static {
     /// repairs the crash of any other.
     async fn advance(&self, queue: &QueueName) -> StoreResult<Advanced>;
 
-    /// Takes up to `max` waiting messages in hand for `lease`, oldest first.
+    /// Takes waiting messages in hand, oldest first.
     ///
     /// Before: the host has that many free slots, for the lease runs from here. After: each is in
     /// unack with a token of its own. When the answer is lost, the leases end and `advance` takes
     /// the messages back, at the price of an attempt.
-    async fn reserve(
-        &self,
-        queue: &QueueName,
-        max: usize,
-        lease: Duration,
-        first: First,
-    ) -> StoreResult<Vec<Delivery>>;
+    async fn reserve(&self, queue: &QueueName, wanted: Reservation) -> StoreResult<Vec<Delivery>>;
 
     /// Makes leases end `lease` from now. One answer for each claim, in order.
     async fn extend(

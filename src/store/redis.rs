@@ -18,8 +18,8 @@ use self::link::Link;
 use self::scripts::Script;
 use self::wake::Wake;
 use super::{
-    Advanced, BATCH_MAX, Cancelled, Counts, First, HostInfo, Page, Redriven, Settled, Settlement,
-    Store, StoreError, StoreResult,
+    Advanced, BATCH_MAX, Cancelled, Counts, First, HostInfo, Page, Redriven, Reservation, Settled,
+    Settlement, Store, StoreError, StoreResult,
 };
 use crate::message::{
     Claim, Delivery, Due, MessageId, NewMessage, QueueName, Record, Sent, State, Token,
@@ -306,19 +306,13 @@ impl Store for RedisStore {
         })
     }
 
-    async fn reserve(
-        &self,
-        queue: &QueueName,
-        max: usize,
-        lease: Duration,
-        first: First,
-    ) -> StoreResult<Vec<Delivery>> {
+    async fn reserve(&self, queue: &QueueName, wanted: Reservation) -> StoreResult<Vec<Delivery>> {
         const OPERATION: &str = "reserve";
-        if max == 0 {
+        if wanted.max == 0 {
             return Ok(Vec::new());
         }
         let k = self.keys(queue);
-        let (one, other) = match first {
+        let (one, other) = match wanted.first {
             First::Ready => (&k.ready, &k.retry),
             First::Retry => (&k.retry, &k.ready),
         };
@@ -332,7 +326,10 @@ impl Store for RedisStore {
             &k.headers,
         ];
         let mut command = evalsha(&scripts::READY_TO_UNACK, keys.map(String::as_str));
-        command.arg(max.min(BATCH_MAX)).arg(ms(lease));
+        command
+            .arg(wanted.max.min(BATCH_MAX))
+            .arg(ms(wanted.lease))
+            .arg(wanted.retries_default);
         let mut fields: Vec<Value> = self.one(&self.work, OPERATION, command).await?;
         let mut deliveries = Vec::with_capacity(fields.len() / 5);
         for parts in fields.chunks_exact_mut(5) {
@@ -559,8 +556,7 @@ impl Store for RedisStore {
     }
 
     async fn leave(&self, queue: &QueueName, host_id: &str) -> StoreResult<()> {
-        self.beat(queue, host_id, "", Duration::from_hours(1))
-            .await
+        self.beat(queue, host_id, "", Duration::from_hours(1)).await
     }
 
     async fn hosts(&self, queue: &QueueName) -> StoreResult<Vec<HostInfo>> {

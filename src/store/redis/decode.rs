@@ -133,7 +133,9 @@ pub(super) fn score_ms(text: &str) -> Option<u64> {
         clippy::cast_sign_loss,
         reason = "checked to be within 0 and 2^53"
     )]
-    (0.0..=9_007_199_254_740_992.0).contains(&ms).then_some(ms as u64)
+    (0.0..=9_007_199_254_740_992.0)
+        .contains(&ms)
+        .then_some(ms as u64)
 }
 
 /// The totals as stored, name and number in turn.

@@ -1,0 +1,23 @@
+//! Sleeps in a host call for the milliseconds that its payload names, then acks.
+
+wit_bindgen::generate!({ path: "../../wit", world: "consumer" });
+
+use dqhost::queue::types::{Message, Verdict};
+use exports::dqhost::queue::handler::Guest;
+
+struct Handler;
+
+impl Guest for Handler {
+    fn handle(msg: Message) -> Verdict {
+        let text = String::from_utf8_lossy(&msg.payload);
+        match text.trim().parse::<u64>() {
+            Ok(ms) => {
+                std::thread::sleep(std::time::Duration::from_millis(ms));
+                Verdict::Ack
+            }
+            Err(_) => Verdict::Reject(format!("payload {text:?} is not a number of milliseconds")),
+        }
+    }
+}
+
+export!(Handler);

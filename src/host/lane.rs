@@ -1,0 +1,252 @@
+//! One queue of a host, and its part of the loop.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::pause::Pause;
+use super::settle::{Finished, Run};
+use super::{Shared, record};
+use crate::message::Delivery;
+use crate::runtime::{Call, Report};
+use crate::store::{BATCH_MAX, First, Reservation, Settlement, StoreResult};
+use crate::verdict::{self, Outcome};
+
+/// What settlements have put back into a queue since the loop last looked.
+#[derive(Debug, Default)]
+pub(super) struct News(Mutex<Return>);
+
+/// When what was put back is due.
+#[derive(Debug, Default)]
+struct Return {
+    /// Some of it waits for a slot already.
+    waits: bool,
+    /// When `advance` has something to do for the earliest of the rest.
+    due_at: Option<Instant>,
+}
+
+impl News {
+    /// Notes a settlement that took effect.
+    pub(super) fn settled(&self, settlement: &Settlement) {
+        let due_in = match settlement {
+            Settlement::Ack => return,
+            Settlement::Nack { delay, .. } => delay.unwrap_or_default(),
+            Settlement::Reject { .. } => Duration::ZERO,
+        };
+        let mut news = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let due_at = Instant::now() + due_in;
+        news.waits |= due_in.is_zero();
+        news.due_at = Some(news.due_at.map_or(due_at, |at| at.min(due_at)));
+    }
+
+    fn take(&self) -> Return {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// One reservation in this many looks at the messages that failed before first, so that new ones
+/// do not starve them.
+const RETRIES_FIRST_EVERY: u32 = 4;
+
+/// What the loop knows of one queue.
+pub(super) struct Lane {
+    index: usize,
+    finished: UnboundedSender<Finished>,
+    /// When `advance` may have something to do.
+    advance_at: Instant,
+    /// True when messages may wait that no reservation has looked for.
+    may_wait: bool,
+    reservations: u32,
+    pause: Pause,
+}
+
+impl Lane {
+    pub(super) fn new(index: usize, finished: UnboundedSender<Finished>) -> Self {
+        Self {
+            index,
+            finished,
+            advance_at: Instant::now(),
+            may_wait: true,
+            reservations: 0,
+            pause: Pause::default(),
+        }
+    }
+
+    /// Something may have happened that this host does not know of.
+    pub(super) fn look_again(&mut self) {
+        self.advance_at = Instant::now();
+        self.may_wait = true;
+    }
+
+    /// A slot became free or results were settled: takes the news of what that put back.
+    pub(super) fn after_progress(&mut self, shared: &Shared) {
+        let news = shared.lanes[self.index].news.take();
+        self.may_wait |= news.waits;
+        if let Some(at) = news.due_at {
+            self.advance_at = self.advance_at.min(at);
+        }
+    }
+
+    /// True when the last look found nothing that waits.
+    pub(super) fn is_idle(&self) -> bool {
+        !self.may_wait && self.advance_at > Instant::now()
+    }
+
+    /// One pass: advance when it is time, reserve as many as `free` slots, start each. Returns how
+    /// long nothing more is to be done here unless a slot becomes free or a hint comes; an error
+    /// pauses this queue and no other.
+    pub(super) async fn pass(&mut self, shared: &Arc<Shared>, free: usize) -> Duration {
+        let left = self.pause.remaining();
+        if !left.is_zero() {
+            return left;
+        }
+        let queue = &shared.lanes[self.index].queue;
+        match self.try_pass(shared, free).await {
+            Ok(()) => {
+                if self.pause.succeeded() {
+                    tracing::info!(%queue, "the store answers again");
+                }
+                if self.may_wait && free > 0 {
+                    return Duration::ZERO;
+                }
+                self.advance_at.saturating_duration_since(Instant::now())
+            }
+            Err(error) => {
+                if self.pause.failed() {
+                    tracing::warn!(%queue, "trying again until the store answers: {error}");
+                }
+                self.look_again();
+                self.pause.remaining()
+            }
+        }
+    }
+
+    async fn try_pass(&mut self, shared: &Arc<Shared>, free: usize) -> StoreResult<()> {
+        let queue = &shared.lanes[self.index].queue;
+        if self.advance_at <= Instant::now() {
+            let advanced = shared.store.advance(queue).await?;
+            let next_in = if advanced.more {
+                Duration::ZERO
+            } else {
+                shared.config.poll
+            };
+            let next_in = advanced.next_in.map_or(next_in, |due| due.min(next_in));
+            self.advance_at = Instant::now() + next_in;
+            self.may_wait = true;
+        }
+        if self.may_wait && free > 0 {
+            self.reservations = self.reservations.wrapping_add(1);
+            let retries_first = self.reservations.is_multiple_of(RETRIES_FIRST_EVERY);
+            let first = if retries_first {
+                First::Retry
+            } else {
+                First::Ready
+            };
+            let wanted = Reservation {
+                max: free.min(BATCH_MAX),
+                lease: shared.config.lease,
+                first,
+                retries_default: shared.config.retries_default,
+            };
+            let asked_at = Instant::now();
+            let deliveries = shared.store.reserve(queue, wanted).await?;
+            self.may_wait = deliveries.len() == wanted.max;
+            for delivery in deliveries {
+                self.start(shared, delivery, asked_at);
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts the handler of one delivery on the worker threads. The slot is held until the
+    /// handler has ended, however it ends.
+    fn start(&self, shared: &Arc<Shared>, delivery: Delivery, asked_at: Instant) {
+        let claim = delivery.claim.clone();
+        let lease = shared.config.lease;
+        let flight = shared
+            .flights
+            .add(self.index, claim.clone(), asked_at, lease);
+        let slot = Slot {
+            permit: Arc::clone(&shared.slots).try_acquire_owned().ok(),
+            shared: Arc::clone(shared),
+        };
+        let (lane, finished) = (self.index, self.finished.clone());
+        let shared_in_task = Arc::clone(shared);
+        let task = async move {
+            let (attempt, attempts_max) = (delivery.attempt, delivery.attempts_max);
+            let report = run(&shared_in_task, lane, delivery).await;
+            drop(slot);
+            if !shared_in_task.flights.finished(flight) {
+                return;
+            }
+            let host = &shared_in_task;
+            let handler = host.lanes[lane].handler.digest();
+            let kept = record::attempt(attempt, &report, &host.config.host_id, handler);
+            let settlement =
+                verdict::settlement(&report.outcome, kept, host.config.backoff, fastrand::f64());
+            let run = Run {
+                flight,
+                attempt,
+                attempts_max,
+                report,
+            };
+            // The receiver outlives every handler; if it is gone the lease ends by itself.
+            let _ = finished.send(Finished {
+                claim,
+                settlement,
+                run,
+            });
+        };
+        let handle = shared.tasks.spawn_on(task, &shared.workers);
+        shared.flights.started(flight, handle.abort_handle());
+    }
+}
+
+/// A slot in use. Dropped when the handler has ended or was stopped.
+struct Slot {
+    permit: Option<OwnedSemaphorePermit>,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        drop(self.permit.take());
+        self.shared.progress.notify_one();
+    }
+}
+
+async fn run(shared: &Shared, lane: usize, delivery: Delivery) -> Report {
+    let lane = &shared.lanes[lane];
+    let nothing_ran = |outcome| Report {
+        outcome,
+        duration: Duration::ZERO,
+        log: String::new(),
+        memory: 0,
+    };
+    let Some(payload) = delivery.payload else {
+        return nothing_ran(Outcome::PayloadMissing);
+    };
+    let id = delivery.claim.id;
+    let call = Call {
+        sent_at_ms: id.sent_at_ms(),
+        id: id.to_string(),
+        queue: lane.queue.to_string(),
+        payload,
+        headers: delivery.headers,
+        attempt: delivery.attempt,
+        attempts_max: delivery.attempts_max,
+        due_at_ms: delivery.due_at_ms,
+    };
+    AssertUnwindSafe(lane.handler.run(call))
+        .catch_unwind()
+        .await
+        .unwrap_or_else(|_| {
+            nothing_ran(Outcome::HostFault {
+                reason: "a bug in dqhost: the host panicked".to_owned(),
+            })
+        })
+}

@@ -1,0 +1,75 @@
+//! Keeps leases alive while their handlers run, and stops a handler whose lease cannot be kept
+//! before that lease ends.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Shared;
+use crate::store::Settled;
+
+/// How often leases are looked at: ten times a lease, at most once a second.
+fn tick(lease: Duration) -> Duration {
+    (lease / 10).min(Duration::from_secs(1))
+}
+
+/// Runs until dropped. At each tick:
+///
+/// 1. leases of which a third is over are renewed, one request a queue; a request that is under
+///    way is not repeated, and one that takes longer than a third of a lease is given up;
+/// 2. deliveries whose lease ends within two ticks are given up, whatever the requests do.
+pub(super) async fn keep(shared: Arc<Shared>) {
+    let every = tick(shared.config.lease);
+    let mut clock = tokio::time::interval(every);
+    clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut renewals: Vec<Option<tokio::task::JoinHandle<()>>> =
+        shared.lanes.iter().map(|_| None).collect();
+    loop {
+        clock.tick().await;
+        for (lane, renewal) in renewals.iter_mut().enumerate() {
+            if renewal
+                .as_ref()
+                .is_none_or(tokio::task::JoinHandle::is_finished)
+            {
+                *renewal = Some(tokio::spawn(renew(Arc::clone(&shared), lane)));
+            }
+        }
+        for (lane, claim) in shared.flights.give_up_ending(every * 2) {
+            tracing::warn!(
+                queue = %shared.lanes[lane].queue,
+                id = %crate::text::printable(claim.id.as_str()),
+                "stopped: its lease could not be renewed in time, so it will be delivered again"
+            );
+            shared.totals.lost(1);
+            shared.progress.notify_one();
+        }
+    }
+}
+
+async fn renew(shared: Arc<Shared>, lane: usize) {
+    let due = shared.flights.to_renew(lane);
+    if due.is_empty() {
+        return;
+    }
+    let (ids, claims): (Vec<_>, Vec<_>) = due.into_iter().unzip();
+    let (queue, lease) = (&shared.lanes[lane].queue, shared.config.lease);
+    let asked_at = Instant::now();
+    let request = shared.store.extend(queue, &claims, lease);
+    let Ok(answer) = tokio::time::timeout(lease / 3, request).await else {
+        return;
+    };
+    match answer {
+        Ok(settled) => {
+            for (id, settled) in ids.into_iter().zip(settled) {
+                match settled {
+                    Settled::Done => shared.flights.renewed(id, asked_at, lease),
+                    Settled::LeaseLost => {
+                        shared.flights.remove(id);
+                        shared.totals.lost(1);
+                        shared.progress.notify_one();
+                    }
+                }
+            }
+        }
+        Err(error) => tracing::debug!(%queue, "leases were not renewed: {error}"),
+    }
+}

@@ -1,0 +1,75 @@
+//! What is said of a run: in the log, and in the message's history.
+
+use std::time::{Duration, SystemTime};
+
+use super::settle::Run;
+use crate::message::{Attempt, MessageId, QueueName};
+use crate::runtime::Report;
+use crate::store::{Settled, Settlement};
+use crate::text::{cut, printable};
+
+/// Bytes of a guest's output that are kept with a failed attempt.
+const KEPT_LOG_MAX: usize = 2 * 1024;
+
+/// Lines of a guest's output that go to the log, for each run.
+const LOGGED_LINES_MAX: usize = 20;
+
+/// What is kept of a failed attempt.
+pub(super) fn attempt(number: u32, report: &Report, host: &str, handler: &str) -> Attempt {
+    let at = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    Attempt {
+        attempt: number,
+        at_ms: millis(at),
+        class: report.outcome.class().to_owned(),
+        reason: report.outcome.reason(),
+        duration_ms: Some(millis(report.duration)),
+        host: host.to_owned(),
+        handler: handler.to_owned(),
+        log: cut(&report.log, KEPT_LOG_MAX).into_owned(),
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// One line for each settled delivery, after the lines that its handler printed.
+pub(super) fn log(
+    queue: &QueueName,
+    id: &MessageId,
+    run: &Run,
+    settlement: &Settlement,
+    answer: Settled,
+) {
+    let id = printable(id.as_str());
+    let Run {
+        attempt,
+        attempts_max,
+        report,
+        ..
+    } = run;
+    if tracing::enabled!(tracing::Level::INFO) {
+        for line in report.log.lines().take(LOGGED_LINES_MAX) {
+            tracing::info!(target: "guest", %queue, %id, "{}", printable(line));
+        }
+    }
+    let (class, took) = (report.outcome.class(), report.duration);
+    let reason = report.outcome.reason();
+    let reason = printable(&reason);
+    match (answer, settlement) {
+        (Settled::LeaseLost, _) => tracing::warn!(
+            %queue, %id, attempt, class, "refused: the lease had ended, and the message is delivered again"),
+        (Settled::Done, Settlement::Ack) => {
+            tracing::info!(%queue, %id, attempt, ?took, "acked");
+        }
+        (Settled::Done, Settlement::Nack { delay, .. }) if attempt < attempts_max => {
+            let delay = delay.unwrap_or_default();
+            tracing::info!(
+                %queue, %id, attempt, attempts_max, class, %reason, ?took, ?delay, "to be retried");
+        }
+        (Settled::Done, Settlement::Nack { .. } | Settlement::Reject { .. }) => tracing::warn!(
+            %queue, %id, attempt, attempts_max, class, %reason, ?took, "dead"),
+    }
+}

@@ -1,0 +1,108 @@
+//! Text from outside, made fit for a terminal or a log line.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// True for what must never reach a terminal as it is: C0 and C1 controls, DEL, the characters
+/// that reorder text, those that take no width, and line separators.
+fn is_unsafe(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e007f}')
+}
+
+/// The text on one line, with every unsafe character written out as `\n`, `\u{1b}` and so on.
+#[must_use]
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_unsafe) {
+        return Cow::Borrowed(text);
+    }
+    let mut safe = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match c {
+            '\n' => safe.push_str("\\n"),
+            '\r' => safe.push_str("\\r"),
+            '\t' => safe.push_str("\\t"),
+            c if is_unsafe(c) => {
+                let _ = write!(safe, "\\u{{{:x}}}", u32::from(c));
+            }
+            c => safe.push(c),
+        }
+    }
+    Cow::Owned(safe)
+}
+
+/// The text cut to at most `max` bytes, at a character's border, with a mark when it was cut.
+#[must_use]
+pub fn cut(text: &str, max: usize) -> Cow<'_, str> {
+    if text.len() <= max {
+        return Cow::Borrowed(text);
+    }
+    let end = text.floor_char_boundary(max);
+    Cow::Owned(format!(
+        "{}[cut: {} bytes more]",
+        &text[..end],
+        text.len() - end
+    ))
+}
+
+/// Bytes in hexadecimal, lower case.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+/// A payload as people read it: its text when it is text, else its first bytes in hexadecimal.
+#[must_use]
+pub fn payload(bytes: &[u8], max: usize) -> String {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return printable(&cut(text, max)).into_owned();
+    }
+    let shown = &bytes[..bytes.len().min(max / 2)];
+    let mut hex = format!("0x{}", hex(shown));
+    if shown.len() < bytes.len() {
+        let _ = write!(hex, "[cut: {} bytes more]", bytes.len() - shown.len());
+    }
+    hex
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn escape_sequences_lose_their_power() {
+        for (bad, good) in [
+            ("\x1b]52;c;aGk=\x07", "\\u{1b}]52;c;aGk=\\u{7}"),
+            ("\u{9b}6n", "\\u{9b}6n"),
+            ("a\u{202e}b\u{200b}c", "a\\u{202e}b\\u{200b}c"),
+            ("one\r\ntwo\u{7f}", "one\\r\\ntwo\\u{7f}"),
+        ] {
+            assert_eq!(printable(bad), good);
+        }
+        assert!(matches!(printable("plain ✓ text"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn payloads_are_shown_as_text_or_hexadecimal() {
+        assert_eq!(payload(b"{\"a\":1}", 100), "{\"a\":1}");
+        assert_eq!(payload(b"\xff\x00\x01", 100), "0xff0001");
+        assert_eq!(payload(b"\xff\x00\x01", 4), "0xff00[cut: 1 bytes more]");
+        assert_eq!(payload("ééé".as_bytes(), 3), "é[cut: 4 bytes more]");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_unsafe_is_left(text in any::<String>(), bytes in any::<Vec<u8>>()) {
+            prop_assert!(!printable(&text).contains(is_unsafe));
+            prop_assert!(!payload(&bytes, 64).contains(is_unsafe));
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! What follows from how a handler ended: outcome x attempt x policy -> settlement. Pure.
+
+use std::time::Duration;
+
+use crate::message::Attempt;
+use crate::store::Settlement;
+
+/// How one run of a handler ended. Whatever goes wrong in a guest is one of these, never an error
+/// of the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It returned `ack`.
+    Acked,
+    /// It returned `nack`.
+    Nacked {
+        /// The delay it asked for.
+        delay: Option<Duration>,
+        /// Why.
+        reason: String,
+    },
+    /// It returned `reject`.
+    Rejected {
+        /// Why.
+        reason: String,
+    },
+    /// It trapped: a panic, a bad access, the end of the stack.
+    Trapped {
+        /// The trap, with the last line that the guest printed to stderr.
+        reason: String,
+    },
+    /// It exited instead of returning.
+    Exited {
+        /// False when it said that it failed.
+        ok: bool,
+    },
+    /// It ran into its time limit and was stopped.
+    TimedOut {
+        /// The limit.
+        limit: Duration,
+    },
+    /// It asked for more memory than it may have and was stopped.
+    OutOfMemory {
+        /// The limit, bytes.
+        limit: usize,
+    },
+    /// The store has the message but not its payload, so no handler ran.
+    PayloadMissing,
+    /// The host itself could not run it.
+    HostFault {
+        /// What happened.
+        reason: String,
+    },
+}
+
+impl Outcome {
+    /// The kind of end, one word.
+    #[must_use]
+    pub fn class(&self) -> &'static str {
+        match self {
+            Self::Acked => "acked",
+            Self::Nacked { .. } => "nacked",
+            Self::Rejected { .. } => "rejected",
+            Self::Trapped { .. } => "trapped",
+            Self::Exited { .. } => "exited",
+            Self::TimedOut { .. } => "timed-out",
+            Self::OutOfMemory { .. } => "out-of-memory",
+            Self::PayloadMissing => "payload-missing",
+            Self::HostFault { .. } => "host-fault",
+        }
+    }
+
+    /// The end in words; empty when the class says it all.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Acked => String::new(),
+            Self::Nacked { reason, .. }
+            | Self::Rejected { reason }
+            | Self::Trapped { reason }
+            | Self::HostFault { reason } => reason.clone(),
+            Self::Exited { ok: true } => "the handler exited instead of returning".to_owned(),
+            Self::Exited { ok: false } => "the handler exited with an error".to_owned(),
+            Self::TimedOut { limit } => format!("no verdict within {limit:?}"),
+            Self::OutOfMemory { limit } => {
+                format!("more than {} MiB of memory wanted", limit / (1024 * 1024))
+            }
+            Self::PayloadMissing => "the store has lost the payload".to_owned(),
+        }
+    }
+}
+
+/// How long to wait after a failed attempt whose handler named no delay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Backoff {
+    /// After the first attempt; doubled after each further one.
+    pub base: Duration,
+    /// The longest, for the handler's own delays too.
+    pub max: Duration,
+}
+
+impl Backoff {
+    /// The delay after the given attempt (1 for the first). `jitter` is a random number from 0 to
+    /// 1 that spreads the delay by a fifth to either side, so that messages that failed together
+    /// do not come back together.
+    #[must_use]
+    pub fn delay(&self, attempt: u32, jitter: f64) -> Duration {
+        let doubled = self
+            .base
+            .saturating_mul(1 << attempt.saturating_sub(1).min(31));
+        doubled
+            .min(self.max)
+            .mul_f64(0.8 + 0.4 * jitter.clamp(0.0, 1.0))
+            .min(self.max)
+    }
+}
+
+/// What the store is to do with a delivery whose handler ended so. `attempt` is what is kept of it
+/// when it failed.
+#[must_use]
+pub fn settlement(
+    outcome: &Outcome,
+    attempt: Attempt,
+    backoff: Backoff,
+    jitter: f64,
+) -> Settlement {
+    let delay = match outcome {
+        Outcome::Acked => return Settlement::Ack,
+        Outcome::Rejected { .. } | Outcome::PayloadMissing => {
+            return Settlement::Reject { attempt };
+        }
+        Outcome::Nacked {
+            delay: Some(delay), ..
+        } => (*delay).min(backoff.max),
+        Outcome::Nacked { delay: None, .. }
+        | Outcome::Trapped { .. }
+        | Outcome::Exited { .. }
+        | Outcome::TimedOut { .. }
+        | Outcome::OutOfMemory { .. }
+        | Outcome::HostFault { .. } => backoff.delay(attempt.attempt, jitter),
+    };
+    Settlement::Nack {
+        delay: (!delay.is_zero()).then_some(delay),
+        attempt,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const BACKOFF: Backoff = Backoff {
+        base: Duration::from_secs(1),
+        max: Duration::from_hours(1),
+    };
+
+    fn attempt(number: u32) -> Attempt {
+        Attempt {
+            attempt: number,
+            at_ms: 0,
+            class: String::new(),
+            reason: String::new(),
+            duration_ms: None,
+            host: String::new(),
+            handler: String::new(),
+            log: String::new(),
+        }
+    }
+
+    fn delay_of(outcome: &Outcome, number: u32) -> Option<Duration> {
+        match settlement(outcome, attempt(number), BACKOFF, 0.5) {
+            Settlement::Nack { delay, .. } => delay,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_delay_doubles_up_to_its_maximum() {
+        let trapped = Outcome::Trapped {
+            reason: String::new(),
+        };
+        assert_eq!(delay_of(&trapped, 1), Some(Duration::from_secs(1)));
+        assert_eq!(delay_of(&trapped, 4), Some(Duration::from_secs(8)));
+        assert_eq!(delay_of(&trapped, u32::MAX), Some(Duration::from_hours(1)));
+    }
+
+    #[test]
+    fn the_handler_names_its_own_delay_within_the_maximum() {
+        let nack = |ms| Outcome::Nacked {
+            delay: Some(Duration::from_millis(ms)),
+            reason: "".into(),
+        };
+        assert_eq!(delay_of(&nack(0), 3), None);
+        assert_eq!(delay_of(&nack(250), 3), Some(Duration::from_millis(250)));
+        assert_eq!(delay_of(&nack(u64::MAX), 3), Some(Duration::from_hours(1)));
+    }
+
+    #[test]
+    fn acks_and_rejects_are_final() {
+        assert_eq!(
+            settlement(&Outcome::Acked, attempt(1), BACKOFF, 0.0),
+            Settlement::Ack
+        );
+        for outcome in [
+            Outcome::PayloadMissing,
+            Outcome::Rejected {
+                reason: "no".into(),
+            },
+        ] {
+            let settled = settlement(&outcome, attempt(1), BACKOFF, 0.0);
+            assert!(matches!(settled, Settlement::Reject { .. }), "{settled:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_delay_is_within_its_bounds(
+            base_ms in 0u64..1 << 50, max_ms in 0u64..1 << 50, number: u32, jitter: f64,
+        ) {
+            let backoff = Backoff {
+                base: Duration::from_millis(base_ms), max: Duration::from_millis(max_ms),
+            };
+            prop_assert!(backoff.delay(number, jitter) <= backoff.max);
+        }
+    }
+}
