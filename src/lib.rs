@@ -1,4 +1,5 @@
 //! dqhost
+pub mod cli;
 pub mod host;
 pub mod message;
 pub mod runtime;

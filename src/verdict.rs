@@ -188,7 +188,7 @@ mod tests {
     fn the_handler_names_its_own_delay_within_the_maximum() {
         let nack = |ms| Outcome::Nacked {
             delay: Some(Duration::from_millis(ms)),
-            reason: "".into(),
+            reason: String::new(),
         };
         assert_eq!(delay_of(&nack(0), 3), None);
         assert_eq!(delay_of(&nack(250), 3), Some(Duration::from_millis(250)));

@@ -111,7 +111,7 @@ mod tests {
     fn a_flood_is_cut_and_counted() {
         let log = GuestLog::default();
         for _ in 0..3 {
-            log.add(&[b'x'; 50 * 1024]);
+            log.add(&vec![b'x'; 50 * 1024]);
         }
         let text = log.text();
         assert!(text.starts_with(&"x".repeat(KEPT_MAX)));

@@ -1,0 +1,192 @@
+//! The command line: what can be asked for, and the one place that puts concrete parts together.
+
+#![expect(
+    clippy::doc_markdown,
+    reason = "doc comments of arguments are help texts"
+)]
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::message::QueueName;
+use crate::runtime::HandlerError;
+use crate::store::StoreError;
+use crate::text::printable;
+
+mod dead;
+mod ndjson;
+mod open;
+mod print;
+mod read;
+mod send;
+mod time;
+mod up;
+
+const EXAMPLES: &str = "\
+Examples:
+  dqhost --handler handler.wasm --redis redis://127.0.0.1     handle messages
+  dqhost send '{\"order\":1}' --in 30s                          send one, due in 30 seconds
+  dqhost stats                                                what is where
+  dqhost dead list                                            what failed for good, and why
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the store is not reachable or not usable,
+4 the handler is not valid, 5 partly done.";
+
+/// Delayed and retried messages, each handled in a WebAssembly sandbox of its own.
+#[derive(Debug, Parser)]
+#[command(name = "dqhost", version, args_conflicts_with_subcommands = true)]
+#[command(subcommand_negates_reqs = true, arg_required_else_help = true, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    up: up::UpArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Handle messages (the same as dqhost without a command)
+    Up(up::UpArgs),
+    /// Send messages
+    Send(send::SendArgs),
+    /// Show how many messages are in each state, and the totals
+    Stats(read::StatsArgs),
+    /// Show one message: state, payload, failed attempts
+    Get(read::GetArgs),
+    /// List the messages in one state
+    List(read::ListArgs),
+    /// Take back messages that wait
+    Cancel(read::CancelArgs),
+    /// Messages that failed for good
+    #[command(subcommand)]
+    Dead(dead::DeadCommand),
+}
+
+/// Which store to use.
+#[derive(Debug, Clone, Args)]
+struct StoreArgs {
+    /// Redis 7 or later: redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss://... or unix:///PATH.
+    /// Without it DQHOST_REDIS is used, then REDIS_URL; a password is better kept there
+    #[arg(long, value_name = "URL", env = "DQHOST_REDIS", hide_env_values = true)]
+    redis: Option<String>,
+    /// Name the keys dp:QUEUE:... instead of {dp:QUEUE}:..., as a delayqueue without UseHashTagKey
+    #[arg(long, env = "DQHOST_NO_HASH_TAG")]
+    no_hash_tag: bool,
+    /// Accept a Redis whose maxmemory-policy may delete messages when its memory is full
+    #[arg(long, env = "DQHOST_ALLOW_EVICTION")]
+    allow_eviction: bool,
+}
+
+/// Which queue is meant.
+#[derive(Debug, Clone, Args)]
+struct QueueArg {
+    /// The queue
+    #[arg(
+        long,
+        short,
+        value_name = "NAME",
+        default_value = "default",
+        env = "DQHOST_QUEUE"
+    )]
+    queue: QueueName,
+}
+
+/// How a run of the program ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Exit {
+    Done = 0,
+    Failed = 1,
+    Usage = 2,
+    Store = 3,
+    Handler = 4,
+    Partly = 5,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// A mistake in what was asked, found after the arguments were parsed.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Usage(String);
+
+/// The exit code that an error leads to.
+fn exit_of(error: &anyhow::Error) -> Exit {
+    for cause in error.chain() {
+        if let Some(error) = cause.downcast_ref::<StoreError>() {
+            return match error {
+                StoreError::Refused { .. } => Exit::Failed,
+                StoreError::Unreachable { .. } | StoreError::Unusable { .. } => Exit::Store,
+            };
+        }
+        if cause.is::<HandlerError>() {
+            return Exit::Handler;
+        }
+        if cause.is::<Usage>() {
+            return Exit::Usage;
+        }
+    }
+    Exit::Failed
+}
+
+/// Runs the program with these arguments, the first being its name.
+#[must_use]
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version come this way too, with their own code and stream.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: no threads to run on: {error}");
+            return Exit::Failed.into();
+        }
+    };
+    let result = runtime.block_on(dispatch(cli));
+    // A read of stdin cannot be interrupted and must not keep the program alive.
+    runtime.shutdown_background();
+    match result {
+        Ok(exit) => exit.into(),
+        Err(error) => {
+            eprintln!("error: {}", printable(&format!("{error:#}")));
+            exit_of(&error).into()
+        }
+    }
+}
+
+async fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
+    match cli.command {
+        None => up::up(cli.up).await,
+        Some(Command::Up(args)) => up::up(args).await,
+        Some(Command::Send(args)) => send::send(args).await,
+        Some(Command::Stats(args)) => read::stats(args).await,
+        Some(Command::Get(args)) => read::get(args).await,
+        Some(Command::List(args)) => read::list(args).await,
+        Some(Command::Cancel(args)) => read::cancel(args).await,
+        Some(Command::Dead(command)) => dead::dead(command).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,253 @@
+//! `dqhost send --ndjson`: a message a line.
+//!
+//! Lines go to the store in batches, and at once when the input pauses, so that a pipe that never
+//! ends is served as it flows. A line that is wrong is reported with its number and left out; the
+//! others go in.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+use base64::Engine;
+use serde::Deserialize;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
+
+use super::{Exit, print, send, time};
+use crate::message::{Due, Headers, NewMessage, QueueName, RETRIES_MAX};
+use crate::store::{BATCH_MAX, Store};
+use crate::text::printable;
+
+/// What a line that does not say otherwise gets, and how long a payload may be.
+pub(super) struct Defaults {
+    pub due: Due,
+    pub retries: u32,
+    pub headers: Headers,
+    pub max_payload: usize,
+}
+
+/// One line.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    payload: Option<serde_json::Value>,
+    payload_base64: Option<String>,
+    #[serde(rename = "in")]
+    delay: Option<String>,
+    at: Option<String>,
+    retries: Option<u32>,
+    headers: Option<BTreeMap<String, String>>,
+}
+
+impl Line {
+    fn into_message(self, defaults: &Defaults) -> Result<NewMessage, String> {
+        let payload = match (self.payload, self.payload_base64) {
+            (Some(serde_json::Value::String(text)), None) => text.into_bytes(),
+            (Some(value), None) => value.to_string().into_bytes(),
+            (None, Some(text)) => base64::engine::general_purpose::STANDARD
+                .decode(text)
+                .map_err(|error| format!("payload_base64 is not base64: {error}"))?,
+            (None, None) => return Err("it has neither payload nor payload_base64".to_owned()),
+            (Some(_), Some(_)) => return Err("it has payload and payload_base64".to_owned()),
+        };
+        let due = match (self.delay, self.at) {
+            (Some(delay), None) => {
+                Due::In(time::duration(&delay).map_err(|error| format!("in {delay:?}: {error}"))?)
+            }
+            (None, Some(at)) => {
+                Due::At(time::at(&at).map_err(|error| format!("at {at:?}: {error}"))?)
+            }
+            (None, None) => defaults.due,
+            (Some(_), Some(_)) => return Err("it has in and at".to_owned()),
+        };
+        let retries = self.retries.unwrap_or(defaults.retries);
+        if retries > RETRIES_MAX {
+            return Err(format!(
+                "retries {retries} are over the limit of {RETRIES_MAX}"
+            ));
+        }
+        let headers = match self.headers {
+            Some(headers) => headers.into_iter().collect(),
+            None => defaults.headers.clone(),
+        };
+        send::check(&payload, &headers, defaults.max_payload)?;
+        Ok(NewMessage {
+            due,
+            retries,
+            headers,
+            ..NewMessage::new(payload)
+        })
+    }
+}
+
+fn parse(line: &[u8], defaults: &Defaults) -> Result<NewMessage, String> {
+    serde_json::from_slice::<Line>(line)
+        .map_err(|error| error.to_string())?
+        .into_message(defaults)
+}
+
+/// Sends what the input holds. Exits with [`Exit::Partly`] when some lines were wrong, with
+/// [`Exit::Failed`] when all were.
+pub(super) async fn send(
+    input: impl AsyncRead + Unpin,
+    store: &dyn Store,
+    queue: &QueueName,
+    defaults: &Defaults,
+    json: bool,
+) -> anyhow::Result<Exit> {
+    let mut reader = BufReader::with_capacity(1 << 20, input);
+    let mut batch = Vec::new();
+    let (mut number, mut sent, mut wrong) = (0u64, 0u64, 0u64);
+    loop {
+        let line = read_line(&mut reader, line_max(defaults))
+            .await
+            .context("reading the lines")?;
+        let ended = line.is_none();
+        if let Some(line) = line {
+            number += 1;
+            let parsed = match &line {
+                Ok(line) if line.trim_ascii().is_empty() => continue,
+                Ok(line) => parse(line, defaults),
+                Err(TooLong) => Err(format!("it is longer than {} bytes", line_max(defaults))),
+            };
+            match parsed {
+                Ok(message) => batch.push(message),
+                Err(error) => {
+                    wrong += 1;
+                    eprintln!("line {number} is not sent: {}", printable(&error));
+                }
+            }
+        }
+        if batch.len() >= BATCH_MAX || (!batch.is_empty() && (ended || reader.buffer().is_empty()))
+        {
+            let accepted = store.send(queue, &batch).await.with_context(|| {
+                format!(
+                    "{sent} messages were accepted before; of those up to line {number} that \
+                         came after them, some may have been"
+                )
+            })?;
+            sent += accepted.len() as u64;
+            for sent in &accepted {
+                print::sent(sent, json)?;
+            }
+            batch.clear();
+        }
+        if ended {
+            break;
+        }
+    }
+    Ok(match (sent, wrong) {
+        (_, 0) => Exit::Done,
+        (0, _) => Exit::Failed,
+        _ => Exit::Partly,
+    })
+}
+
+/// A payload of the largest size, every byte written as \u00xx, and the other fields.
+fn line_max(defaults: &Defaults) -> u64 {
+    u64::try_from(defaults.max_payload)
+        .unwrap_or(u64::MAX)
+        .saturating_mul(6)
+        .saturating_add(1 << 16)
+}
+
+/// A line was passed over because of its length.
+struct TooLong;
+
+/// The next line, or none at the end.
+async fn read_line<R: AsyncRead + Unpin>(
+    reader: &mut BufReader<R>,
+    max: u64,
+) -> std::io::Result<Option<Result<Vec<u8>, TooLong>>> {
+    let mut line = Vec::new();
+    let mut too_long = false;
+    loop {
+        let read = (&mut *reader)
+            .take(max)
+            .read_until(b'\n', &mut line)
+            .await?;
+        let whole = line.ends_with(b"\n") || read == 0;
+        too_long |= line.len() as u64 >= max && !line.ends_with(b"\n");
+        if whole || !too_long {
+            let nothing = line.is_empty() && !too_long;
+            return Ok((!nothing).then_some(if too_long { Err(TooLong) } else { Ok(line) }));
+        }
+        line.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::time::Duration;
+
+    fn defaults() -> Defaults {
+        Defaults {
+            due: Due::NOW,
+            retries: 3,
+            headers: Vec::new(),
+            max_payload: 100,
+        }
+    }
+
+    #[test]
+    fn a_line_says_what_its_message_is() {
+        let line = br#"{"payload":{"a":1},"in":"2s","retries":5,"headers":{"k":"v"}}"#;
+        let message = parse(line, &defaults()).unwrap();
+        assert_eq!(message.payload, b"{\"a\":1}");
+        assert_eq!(message.due, Due::In(Duration::from_secs(2)));
+        assert_eq!(
+            (message.retries, message.headers),
+            (5, vec![("k".into(), "v".into())])
+        );
+        assert_eq!(
+            parse(br#"{"payload":"text"}"#, &defaults())
+                .unwrap()
+                .payload,
+            b"text"
+        );
+        assert_eq!(
+            parse(br#"{"payload_base64":"AP8="}"#, &defaults())
+                .unwrap()
+                .payload,
+            b"\x00\xff"
+        );
+    }
+
+    #[test]
+    fn wrong_lines_say_what_is_wrong() {
+        for (line, what) in [
+            ("{", "EOF"),
+            ("{}", "neither"),
+            (r#"{"payload":1,"colour":"red"}"#, "unknown field `colour`"),
+            (r#"{"payload":1,"in":"-1s"}"#, "negative"),
+            (r#"{"payload":1,"in":"1s","at":"14:00"}"#, "in and at"),
+            (r#"{"payload":1,"retries":4000000000}"#, "over the limit"),
+            (r#"{"payload_base64":"?"}"#, "not base64"),
+            (
+                &format!(r#"{{"payload":"{}"}}"#, "x".repeat(101)),
+                "101 bytes",
+            ),
+        ] {
+            let error = parse(line.as_bytes(), &defaults()).unwrap_err();
+            assert!(error.contains(what), "{line}: {error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn lines_are_read_whole_or_not_at_all() {
+        let input = [b"one\n".to_vec(), vec![b'x'; 25], b"\nlast".to_vec()].concat();
+        let mut reader = BufReader::new(input.as_slice());
+        let mut lines = Vec::new();
+        while let Some(line) = read_line(&mut reader, 10).await.unwrap() {
+            lines.push(line.map_or("too long".into(), |line| String::from_utf8(line).unwrap()));
+        }
+        assert_eq!(lines, ["one\n", "too long", "last"]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_is_a_panic(line: Vec<u8>) {
+            let _ = parse(&line, &defaults());
+        }
+    }
+}

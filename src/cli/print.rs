@@ -1,0 +1,143 @@
+//! What commands write to stdout. Everything from outside goes through `text` first.
+
+use std::io::{self, Write};
+
+use serde_json::{Value, json};
+
+use super::time::rfc3339;
+use crate::message::{Attempt, HistoryEntry, Record, Sent, State};
+use crate::text::{payload, printable};
+
+/// Bytes of a payload in a list, and in the view of one message.
+pub(super) const PAYLOAD_IN_LIST: usize = 60;
+const PAYLOAD_IN_FULL: usize = 1 << 20;
+
+/// One line of JSON.
+pub(super) fn json_line(value: &Value) -> io::Result<()> {
+    writeln!(io::stdout().lock(), "{value}")
+}
+
+/// The answer to one message sent.
+pub(super) fn sent(sent: &Sent, as_json: bool) -> io::Result<()> {
+    if as_json {
+        return json_line(&json!({
+            "id": sent.id,
+            "due_at_ms": sent.due_at_ms,
+            "due_at": sent.due_at_ms.map(rfc3339),
+        }));
+    }
+    writeln!(io::stdout().lock(), "{}", printable(sent.id.as_str()))
+}
+
+fn text_of(bytes: &[u8]) -> (Option<String>, Option<String>) {
+    use base64::Engine;
+    match std::str::from_utf8(bytes) {
+        Ok(text) => (Some(text.to_owned()), None),
+        Err(_) => (
+            None,
+            Some(base64::engine::general_purpose::STANDARD.encode(bytes)),
+        ),
+    }
+}
+
+/// A record as JSON: the payload as text when it is text, else as base64.
+pub(super) fn record_json(record: &Record) -> Value {
+    let (text, base64) = record.payload.as_deref().map_or((None, None), text_of);
+    json!({
+        "id": record.id,
+        "state": record.state,
+        "at_ms": record.at_ms,
+        "at": record.at_ms.map(rfc3339),
+        "attempts": record.attempts,
+        "retries_left": record.retries_left,
+        "headers": record.headers,
+        "payload": text,
+        "payload_base64": base64,
+        "payload_missing": record.payload.is_none(),
+        "history": record.history,
+    })
+}
+
+/// One line of a list.
+pub(super) fn record_line(record: &Record) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    write!(out, "{}", printable(record.id.as_str()))?;
+    if let Some(at_ms) = record.at_ms {
+        write!(out, "  {}", rfc3339(at_ms))?;
+    }
+    write!(out, "  attempts {}", record.attempts)?;
+    if let Some(last) = record.last_attempt() {
+        write!(out, "  {}", printable(&last.class))?;
+        if !last.reason.is_empty() {
+            write!(out, ": {}", printable(&last.reason))?;
+        }
+    }
+    writeln!(out, "  {}", shown_payload(record, PAYLOAD_IN_LIST))
+}
+
+fn shown_payload(record: &Record, max: usize) -> String {
+    match &record.payload {
+        Some(bytes) => payload(bytes, max),
+        None => "(payload missing)".to_owned(),
+    }
+}
+
+/// Everything about one message.
+pub(super) fn record(record: &Record) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "id            {}", printable(record.id.as_str()))?;
+    writeln!(out, "state         {}", record.state.as_str())?;
+    if let Some(at_ms) = record.at_ms {
+        let what = match record.state {
+            State::Unack => "lease ends",
+            State::Dead => "died",
+            _ => "due",
+        };
+        writeln!(out, "{what:<13} {}", rfc3339(at_ms))?;
+    }
+    writeln!(out, "attempts      {}", record.attempts)?;
+    writeln!(out, "retries left  {}", record.retries_left)?;
+    for (key, value) in &record.headers {
+        writeln!(out, "header        {}={}", printable(key), printable(value))?;
+    }
+    writeln!(
+        out,
+        "payload       {}",
+        shown_payload(record, PAYLOAD_IN_FULL)
+    )?;
+    for entry in &record.history {
+        match entry {
+            HistoryEntry::Attempt(attempt) => print_attempt(&mut out, attempt)?,
+            HistoryEntry::Redriven {
+                redriven_from,
+                at_ms,
+            } => {
+                writeln!(
+                    out,
+                    "{}  redriven from {}",
+                    rfc3339(*at_ms),
+                    printable(redriven_from)
+                )?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn print_attempt(out: &mut impl Write, attempt: &Attempt) -> io::Result<()> {
+    write!(
+        out,
+        "{}  attempt {} ",
+        rfc3339(attempt.at_ms),
+        attempt.attempt
+    )?;
+    write!(out, "{}", printable(&attempt.class))?;
+    if let Some(duration_ms) = attempt.duration_ms {
+        write!(out, " after {duration_ms} ms")?;
+    }
+    writeln!(out, ": {}", printable(&attempt.reason))?;
+    for line in attempt.log.lines() {
+        writeln!(out, "    {}", printable(line))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,259 @@
+//! `dqhost stats`, `get`, `list` and `cancel`.
+
+use std::io::{self, Write};
+
+use clap::{Args, ValueEnum};
+use serde_json::json;
+
+use super::{Exit, QueueArg, StoreArgs, open, print, up};
+use crate::message::{MessageId, QueueName, State};
+use crate::store::{Cancelled, Page};
+use crate::text::printable;
+
+#[derive(Debug, Args)]
+pub(super) struct StatsArgs {
+    /// The queue; without it all that this store knows of. May be repeated
+    #[arg(long, short, value_name = "NAME")]
+    queue: Vec<QueueName>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+pub(super) async fn stats(args: StatsArgs) -> anyhow::Result<Exit> {
+    up::log_to_stderr("warn", false)?;
+    let store = open::store(&args.store).await?;
+    let queues = if args.queue.is_empty() {
+        store.queues().await?
+    } else {
+        args.queue
+    };
+    let mut rows = Vec::new();
+    for queue in queues {
+        let counts = store.counts(&queue).await?;
+        let hosts = store.hosts(&queue).await?;
+        rows.push((queue, counts, hosts));
+    }
+    if args.json {
+        let queues: Vec<_> = rows
+            .iter()
+            .map(|(queue, c, hosts)| {
+                json!({
+                    "queue": queue, "pending": c.pending, "ready": c.ready, "unack": c.unack,
+                    "retry": c.retry, "dead": c.dead, "totals": c.totals, "hosts": hosts,
+                })
+            })
+            .collect();
+        print::json_line(&json!({"store": store.describe(), "queues": queues}))?;
+        return Ok(Exit::Done);
+    }
+    let mut out = io::stdout().lock();
+    writeln!(out, "store {}", printable(&store.describe()))?;
+    writeln!(
+        out,
+        "{:<20} {:>9} {:>9} {:>9} {:>9} {:>9} | {:>10} {:>10} {:>10} {:>8} | {:>5}",
+        "QUEUE",
+        "PENDING",
+        "READY",
+        "UNACK",
+        "RETRY",
+        "DEAD",
+        "SENT",
+        "ACKED",
+        "NACKED",
+        "DIED",
+        "HOSTS",
+    )?;
+    for (queue, c, hosts) in rows {
+        let t = c.totals;
+        writeln!(
+            out,
+            "{:<20} {:>9} {:>9} {:>9} {:>9} {:>9} | {:>10} {:>10} {:>10} {:>8} | {:>5}",
+            queue.as_str(),
+            c.pending,
+            c.ready,
+            c.unack,
+            c.retry,
+            c.dead,
+            t.sent,
+            t.acked,
+            t.nacked,
+            t.dead,
+            hosts.len(),
+        )?;
+    }
+    Ok(Exit::Done)
+}
+
+#[derive(Debug, Args)]
+pub(super) struct GetArgs {
+    /// The message
+    id: String,
+    #[command(flatten)]
+    queue: QueueArg,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+pub(super) async fn get(args: GetArgs) -> anyhow::Result<Exit> {
+    up::log_to_stderr("warn", false)?;
+    let store = open::store(&args.store).await?;
+    let queue = &args.queue.queue;
+    let Some(record) = store.get(queue, &MessageId::from(args.id.as_str())).await? else {
+        eprintln!(
+            "error: queue {queue} has no message {}: it was acked, cancelled or deleted, or never \
+             sent there",
+            printable(&args.id)
+        );
+        return Ok(Exit::Failed);
+    };
+    if args.json {
+        print::json_line(&print::record_json(&record))?;
+    } else {
+        print::record(&record)?;
+    }
+    Ok(Exit::Done)
+}
+
+/// The states that have a list.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum ListState {
+    Pending,
+    Ready,
+    Unack,
+    Retry,
+    Dead,
+}
+
+impl From<ListState> for State {
+    fn from(state: ListState) -> Self {
+        match state {
+            ListState::Pending => Self::Pending,
+            ListState::Ready => Self::Ready,
+            ListState::Unack => Self::Unack,
+            ListState::Retry => Self::Retry,
+            ListState::Dead => Self::Dead,
+        }
+    }
+}
+
+/// Which part of a list, and how it is printed.
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct PageArgs {
+    /// Messages at most
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    limit: usize,
+    /// Messages to pass over
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    offset: usize,
+    /// Print a JSON object for each message
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ListArgs {
+    /// The state
+    state: ListState,
+    #[command(flatten)]
+    queue: QueueArg,
+    #[command(flatten)]
+    page: PageArgs,
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+pub(super) async fn list(args: ListArgs) -> anyhow::Result<Exit> {
+    show_page(&args.store, &args.queue.queue, args.state.into(), args.page).await
+}
+
+/// Prints a part of one state's messages, in steps of what a store gives at once.
+pub(super) async fn show_page(
+    store: &StoreArgs,
+    queue: &QueueName,
+    state: State,
+    args: PageArgs,
+) -> anyhow::Result<Exit> {
+    up::log_to_stderr("warn", false)?;
+    let store = open::store(store).await?;
+    let payload_max = if args.json {
+        usize::MAX >> 1
+    } else {
+        print::PAYLOAD_IN_LIST + 1
+    };
+    let end = args.offset.saturating_add(args.limit);
+    let mut offset = args.offset;
+    while offset < end {
+        let limit = (end - offset).min(100);
+        let records = store
+            .list(
+                queue,
+                state,
+                Page {
+                    offset,
+                    limit,
+                    payload_max,
+                },
+            )
+            .await?;
+        for record in &records {
+            if args.json {
+                print::json_line(&print::record_json(record))?;
+            } else {
+                print::record_line(record)?;
+            }
+        }
+        if records.len() < limit {
+            break;
+        }
+        offset += records.len();
+    }
+    Ok(Exit::Done)
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CancelArgs {
+    /// The messages
+    #[arg(required = true)]
+    ids: Vec<String>,
+    #[command(flatten)]
+    queue: QueueArg,
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+pub(super) async fn cancel(args: CancelArgs) -> anyhow::Result<Exit> {
+    up::log_to_stderr("warn", false)?;
+    let store = open::store(&args.store).await?;
+    let ids: Vec<MessageId> = args.ids.iter().map(|id| id.as_str().into()).collect();
+    let answers = store.cancel(&args.queue.queue, &ids).await?;
+    let mut done = 0;
+    for (id, answer) in ids.iter().zip(answers) {
+        let id = printable(id.as_str());
+        match answer {
+            Cancelled::Done => {
+                done += 1;
+                writeln!(io::stdout().lock(), "{id}")?;
+            }
+            Cancelled::InHand => eprintln!("{id} is not cancelled: a host is handling it"),
+            Cancelled::Unknown => {
+                eprintln!("{id} is not cancelled: it does not wait in this queue");
+            }
+        }
+    }
+    Ok(how_much(done, ids.len()))
+}
+
+/// The exit code for so many done of so many asked.
+pub(super) fn how_much(done: usize, asked: usize) -> Exit {
+    match done {
+        _ if done == asked => Exit::Done,
+        0 => Exit::Failed,
+        _ => Exit::Partly,
+    }
+}

@@ -1,0 +1,158 @@
+//! `dqhost send`.
+
+#![expect(
+    clippy::doc_markdown,
+    reason = "doc comments of arguments are help texts"
+)]
+
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use super::{Exit, QueueArg, StoreArgs, Usage, ndjson, open, print, time};
+use crate::message::{Due, HEADERS_MAX, Headers, NewMessage, PAYLOAD_MAX_DEFAULT, RETRIES_MAX};
+
+#[derive(Debug, Args)]
+pub(super) struct SendArgs {
+    /// The payload: text, @FILE for the bytes of a file, or - for stdin
+    #[arg(required_unless_present = "ndjson", allow_hyphen_values = true)]
+    payload: Option<String>,
+    #[command(flatten)]
+    queue: QueueArg,
+    #[command(flatten)]
+    timing: Timing,
+    /// Deliveries that may follow a failed first one
+    #[arg(long, value_name = "N", default_value_t = NewMessage::RETRIES_DEFAULT,
+        value_parser = clap::value_parser!(u32).range(..=i64::from(RETRIES_MAX)))]
+    retries: u32,
+    /// A header that the handler gets with the message; may be repeated
+    #[arg(long = "header", value_name = "KEY=VALUE", value_parser = header)]
+    headers: Vec<(String, String)>,
+    /// Send a message for each line of stdin (or @FILE): {"payload": ..., "in": "5s", "at": ...,
+    /// "retries": 3, "headers": {...}}; "payload" is a string or any JSON, "payload_base64" is for
+    /// bytes. A line that is wrong is reported and the others go in
+    #[arg(long)]
+    ndjson: bool,
+    /// Print a JSON object for each message
+    #[arg(long)]
+    json: bool,
+    /// The largest payload that is sent, in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = PAYLOAD_MAX_DEFAULT,
+        env = "DQHOST_MAX_PAYLOAD")]
+    max_payload: usize,
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+#[derive(Debug, Clone, Copy, Args)]
+#[group(multiple = false)]
+struct Timing {
+    /// Deliver it so long from now: 1500ms, 30s, 2h, 1d
+    #[arg(long = "in", value_name = "DURATION", value_parser = time::duration,
+        allow_hyphen_values = true)]
+    delay: Option<Duration>,
+    /// Deliver it at this time: 2026-12-31T14:00:00Z, "2026-12-31 14:00" or 14:00
+    #[arg(long, value_name = "TIME", value_parser = time::at, allow_hyphen_values = true)]
+    at: Option<u64>,
+}
+
+impl Timing {
+    fn due(self) -> Due {
+        match (self.at, self.delay) {
+            (Some(at_ms), _) => Due::At(at_ms),
+            (None, delay) => Due::In(delay.unwrap_or_default()),
+        }
+    }
+}
+
+fn header(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("give it as KEY=VALUE".to_owned()),
+    }
+}
+
+/// Refuses what no host would take.
+pub(super) fn check(payload: &[u8], headers: &Headers, max_payload: usize) -> Result<(), String> {
+    if payload.len() > max_payload {
+        return Err(format!(
+            "the payload has {} bytes and the limit is {max_payload}; send a reference to it, or \
+             raise --max-payload",
+            payload.len()
+        ));
+    }
+    let size: usize = headers
+        .iter()
+        .map(|(key, value)| key.len() + value.len() + 6)
+        .sum();
+    if size > HEADERS_MAX {
+        return Err(format!(
+            "the headers take {size} bytes and the limit is {HEADERS_MAX}"
+        ));
+    }
+    Ok(())
+}
+
+pub(super) async fn send(args: SendArgs) -> anyhow::Result<Exit> {
+    super::up::log_to_stderr("warn", false)?;
+    if args.ndjson {
+        let source = args.payload.as_deref().unwrap_or("-");
+        let input = input(source)?.ok_or_else(|| {
+            Usage(format!(
+                "--ndjson reads - or @FILE, and {source:?} is neither"
+            ))
+        })?;
+        let store = open::store(&args.store).await?;
+        let defaults = ndjson::Defaults {
+            due: args.timing.due(),
+            retries: args.retries,
+            headers: args.headers,
+            max_payload: args.max_payload,
+        };
+        return ndjson::send(input, &*store, &args.queue.queue, &defaults, args.json).await;
+    }
+    let text = args.payload.as_deref().unwrap_or_default();
+    let payload = match input(text)? {
+        None => text.as_bytes().to_vec(),
+        Some(source) => {
+            let mut bytes = Vec::new();
+            // One byte more than allowed tells that it is too long without reading it all.
+            let limit = u64::try_from(args.max_payload)
+                .unwrap_or(u64::MAX)
+                .saturating_add(1);
+            source
+                .take(limit)
+                .read_to_end(&mut bytes)
+                .await
+                .context("reading the payload")?;
+            bytes
+        }
+    };
+    check(&payload, &args.headers, args.max_payload).map_err(Usage)?;
+    let message = NewMessage {
+        due: args.timing.due(),
+        retries: args.retries,
+        headers: args.headers,
+        ..NewMessage::new(payload)
+    };
+    let store = open::store(&args.store).await?;
+    for sent in store.send(&args.queue.queue, &[message]).await? {
+        print::sent(&sent, args.json)?;
+    }
+    Ok(Exit::Done)
+}
+
+/// What `-` and `@FILE` stand for; none for anything else.
+fn input(source: &str) -> anyhow::Result<Option<Box<dyn AsyncRead + Unpin + Send>>> {
+    if source == "-" {
+        return Ok(Some(Box::new(tokio::io::stdin())));
+    }
+    let Some(path) = source.strip_prefix('@') else {
+        return Ok(None);
+    };
+    let file = std::fs::File::open(path)
+        .map_err(|error| Usage(format!("cannot read the payload from {path}: {error}")))?;
+    Ok(Some(Box::new(tokio::fs::File::from_std(file))))
+}

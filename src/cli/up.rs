@@ -1,0 +1,322 @@
+//! `dqhost up`: puts a store, a runtime and a host together.
+
+use std::collections::HashMap;
+use std::io::IsTerminal;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tracing_subscriber::EnvFilter;
+
+use super::{Exit, StoreArgs, Usage, open, time};
+use crate::host::{self, HostConfig, Served, Stage};
+use crate::message::{NewMessage, QueueName, RETRIES_MAX};
+use crate::runtime::{Handler, HandlerError, Limits, Runtime};
+use crate::text::printable;
+use crate::verdict::Backoff;
+
+/// More slots than this are refused: each reserves address space for its memory.
+const SLOTS_MAX: usize = 4096;
+
+/// After this many task polls a worker thread looks at its timers. The default of 61 would make
+/// timers wait for 61 ticks when every slot computes.
+const WORKER_EVENT_INTERVAL: u32 = 8;
+
+#[derive(Debug, Args)]
+pub(super) struct UpArgs {
+    /// The handler: a WebAssembly component that exports dqhost:queue/handler
+    #[arg(long, value_name = "FILE", env = "DQHOST_HANDLER")]
+    handler: Option<PathBuf>,
+    /// A queue to serve, with a handler of its own if it should not have that of --handler; may be
+    /// repeated [default: default]
+    #[arg(long, short, value_name = "NAME[=FILE]")]
+    queue: Vec<QueueSpec>,
+    /// Handlers that run at a time, over all queues
+    #[arg(long, value_name = "N", default_value = "16", env = "DQHOST_SLOTS")]
+    slots: NonZeroUsize,
+    /// When a handler is stopped
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = time::some_duration,
+        env = "DQHOST_TIMEOUT")]
+    timeout: Duration,
+    /// How far a handler may move its own time limit [default: no further than --timeout]
+    #[arg(long, value_name = "DURATION", value_parser = time::some_duration,
+        env = "DQHOST_TIMEOUT_MAX")]
+    timeout_max: Option<Duration>,
+    /// Memory that a handler may have, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 64, env = "DQHOST_MEMORY",
+        value_parser = clap::value_parser!(u32).range(1..=4096))]
+    memory: u32,
+    /// How long a delivery is this host's unless renewed: a crashed host's messages are delivered
+    /// again so much later
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = time::lease,
+        env = "DQHOST_LEASE")]
+    lease: Duration,
+    /// How long handlers may finish when the host is told to stop
+    #[arg(long, value_name = "DURATION", default_value = "25s", value_parser = time::duration,
+        env = "DQHOST_DRAIN")]
+    drain: Duration,
+    /// The retries of messages whose producers recorded none
+    #[arg(long, value_name = "N", default_value_t = NewMessage::RETRIES_DEFAULT,
+        env = "DQHOST_RETRIES",
+        value_parser = clap::value_parser!(u32).range(..=i64::from(RETRIES_MAX)))]
+    retries: u32,
+    /// The delay after a first failed attempt whose handler names none; doubled after each further
+    /// one
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = time::duration,
+        env = "DQHOST_BACKOFF")]
+    backoff: Duration,
+    /// The longest delay after a failed attempt, the handler's own included
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = time::duration,
+        env = "DQHOST_BACKOFF_MAX")]
+    backoff_max: Duration,
+    /// Stop when no message waits and none is in hand
+    #[arg(long)]
+    exit_when_empty: bool,
+    /// What is logged: error, warn, info or debug
+    #[arg(long, value_name = "LEVEL", default_value = "info", env = "DQHOST_LOG")]
+    log: String,
+    /// How it is logged
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        default_value = "text",
+        env = "DQHOST_LOG_FORMAT"
+    )]
+    log_format: LogFormat,
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
+}
+
+/// `NAME` or `NAME=FILE`.
+#[derive(Debug, Clone)]
+struct QueueSpec {
+    name: QueueName,
+    handler: Option<PathBuf>,
+}
+
+impl FromStr for QueueSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, handler) = match text.split_once('=') {
+            Some((_, "")) => return Err("the handler's file is missing after =".to_owned()),
+            Some((name, file)) => (name, Some(PathBuf::from(file))),
+            None => (text, None),
+        };
+        Ok(Self {
+            name: name.parse().map_err(|error| format!("{error}"))?,
+            handler,
+        })
+    }
+}
+
+/// Which queue is served by which file, checked.
+fn queue_files(args: &UpArgs) -> Result<Vec<(QueueName, PathBuf)>, Usage> {
+    let default = "default"
+        .parse()
+        .map_err(|error| Usage(format!("{error}")))?;
+    let specs = match args.queue.as_slice() {
+        [] => vec![QueueSpec {
+            name: default,
+            handler: None,
+        }],
+        specs => specs.to_vec(),
+    };
+    let mut files: Vec<(QueueName, PathBuf)> = Vec::new();
+    for QueueSpec { name, handler } in specs {
+        if files.iter().any(|(other, _)| *other == name) {
+            return Err(Usage(format!("queue {name} is given twice")));
+        }
+        let file = handler.or_else(|| args.handler.clone()).ok_or_else(|| {
+            Usage(format!(
+                "queue {name} has no handler: give --handler FILE, or --queue {name}=FILE"
+            ))
+        })?;
+        files.push((name, file));
+    }
+    Ok(files)
+}
+
+/// Worker threads of their own for handlers; let go on drop without waiting for them.
+struct Workers(Option<tokio::runtime::Runtime>);
+
+impl Workers {
+    fn start() -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .thread_name("handler")
+            .event_interval(WORKER_EVENT_INTERVAL)
+            .enable_all()
+            .build()
+            .context("no threads for the handlers")?;
+        Ok(Self(Some(runtime)))
+    }
+
+    fn handle(&self) -> Option<tokio::runtime::Handle> {
+        self.0.as_ref().map(|runtime| runtime.handle().clone())
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+pub(super) async fn up(args: UpArgs) -> anyhow::Result<Exit> {
+    log_to_stderr(&args.log, args.log_format == LogFormat::Json)?;
+    let files = queue_files(&args)?;
+    if args.slots.get() > SLOTS_MAX {
+        return Err(Usage(format!(
+            "--slots {} is over the limit of {SLOTS_MAX}",
+            args.slots
+        ))
+        .into());
+    }
+    let limits = Limits {
+        time: args.timeout,
+        time_max: args.timeout_max.unwrap_or(args.timeout).max(args.timeout),
+        memory: args.memory as usize * 1024 * 1024,
+    };
+    let runtime = Runtime::new(args.slots.get(), limits, cache_folder().as_deref())?;
+    let served = load(&runtime, files)?;
+    let store = open::store(&args.store).await?;
+    let workers = Workers::start()?;
+    let handle = workers.handle().context("no threads for the handlers")?;
+    let config = HostConfig {
+        host_id: uuid::Uuid::new_v4().to_string(),
+        slots: args.slots.get(),
+        lease: args.lease,
+        drain: args.drain,
+        poll: Duration::from_secs(1),
+        backoff: Backoff {
+            base: args.backoff,
+            max: args.backoff_max,
+        },
+        retries_default: args.retries,
+        exit_when_empty: args.exit_when_empty,
+    };
+    for Served { queue, handler } in &served {
+        tracing::info!(%queue, handler = handler.digest(), store = store.describe(),
+            slots = config.slots, host = config.host_id, "serving");
+    }
+    let summary = host::run(store, served, config, handle, stage_by_signals()?).await;
+    tracing::info!(
+        acked = summary.acked,
+        nacked = summary.nacked,
+        rejected = summary.rejected,
+        released = summary.released,
+        stale = summary.stale,
+        lost = summary.lost,
+        "stopped"
+    );
+    Ok(Exit::Done)
+}
+
+/// Loads each file once, however many queues it serves.
+fn load(runtime: &Runtime, files: Vec<(QueueName, PathBuf)>) -> Result<Vec<Served>, HandlerError> {
+    let mut loaded: HashMap<PathBuf, Arc<Handler>> = HashMap::new();
+    let mut served = Vec::new();
+    for (queue, file) in files {
+        let handler = match loaded.get(&file) {
+            Some(handler) => Arc::clone(handler),
+            None => Arc::new(runtime.load(&file)?),
+        };
+        loaded.insert(file, Arc::clone(&handler));
+        served.push(Served { queue, handler });
+    }
+    Ok(served)
+}
+
+/// A folder of ours alone for compiled code, or none when there is no place for it or others can
+/// write there: what is in it is executed.
+fn cache_folder() -> Option<PathBuf> {
+    use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+    let base = std::env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
+        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
+    let folder = base.join("dqhost");
+    if let Err(error) = std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&folder)
+    {
+        tracing::debug!(
+            "compiled code is not cached in {}: {error}",
+            folder.display()
+        );
+        return None;
+    }
+    let mode = std::fs::metadata(&folder).ok()?.mode();
+    if mode & 0o077 != 0 {
+        tracing::warn!(
+            "compiled code is not cached: others can write to {}; mend it with `chmod 700 {}`",
+            printable(&folder.display().to_string()),
+            printable(&folder.display().to_string()),
+        );
+        return None;
+    }
+    Some(folder)
+}
+
+/// The first SIGINT or SIGTERM lets handlers finish, the second does not.
+fn stage_by_signals() -> anyhow::Result<watch::Receiver<Stage>> {
+    let mut interrupt = signal(SignalKind::interrupt()).context("listening for Ctrl-C")?;
+    let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
+    let (sender, receiver) = watch::channel(Stage::Run);
+    tokio::spawn(async move {
+        for stage in [Stage::Drain, Stage::Now] {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            let how = if stage == Stage::Drain {
+                "stopping; a second signal stops handlers at once"
+            } else {
+                "stopping at once"
+            };
+            tracing::info!("{how}");
+            let _ = sender.send(stage);
+        }
+        sender.closed().await;
+    });
+    Ok(receiver)
+}
+
+/// Logs to stderr. A bare level is meant for this program; the libraries below keep to warnings.
+pub(super) fn log_to_stderr(level: &str, json: bool) -> anyhow::Result<()> {
+    let directives = match level {
+        "error" | "warn" | "info" | "debug" | "trace" => {
+            format!("warn,dqhost={level},guest={level}")
+        }
+        other => other.to_owned(),
+    };
+    let filter = EnvFilter::try_new(&directives)
+        .map_err(|error| Usage(format!("--log {level:?} is not understood: {error}")))?;
+    let ansi = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(ansi)
+        .with_target(false);
+    let result = if json {
+        builder.json().flatten_event(true).try_init()
+    } else {
+        builder.try_init()
+    };
+    result.map_err(|error| anyhow::anyhow!("the log cannot be set up: {error}"))
+}
