@@ -1,0 +1,185 @@
+//! What goes in, and what people do to messages that wait or are dead.
+
+use super::decode::unexpected;
+use super::{
+    BATCH_MAX, Cancelled, Due, MessageId, NewMessage, QueueName, RedisStore, Redriven, Sent,
+    StoreResult, evalsha, ms, scripts,
+};
+
+/// The most payload bytes that one send script takes, so that it stays in the low milliseconds.
+const SEND_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Splits messages where a step would have too many of them or too many bytes.
+fn send_steps(messages: &[NewMessage]) -> Vec<&[NewMessage]> {
+    let mut steps = Vec::new();
+    let (mut start, mut bytes) = (0, 0);
+    for (index, message) in messages.iter().enumerate() {
+        let size = message.payload.len();
+        if index > start && (index - start == BATCH_MAX || bytes + size > SEND_BYTES_MAX) {
+            steps.push(&messages[start..index]);
+            (start, bytes) = (index, 0);
+        }
+        bytes += size;
+    }
+    if start < messages.len() {
+        steps.push(&messages[start..]);
+    }
+    steps
+}
+
+impl RedisStore {
+    pub(super) async fn send_messages(
+        &self,
+        queue: &QueueName,
+        messages: &[NewMessage],
+    ) -> StoreResult<Vec<Sent>> {
+        const OPERATION: &str = "send";
+        self.register(queue).await?;
+        let keys = self.keys(queue);
+        let mut sent = Vec::with_capacity(messages.len());
+        for step in send_steps(messages) {
+            let payload_keys: Vec<String> = step.iter().map(|m| keys.message(&m.id)).collect();
+            let fixed = [
+                &keys.pending,
+                &keys.ready,
+                &keys.counts,
+                &keys.headers,
+                &keys.stats,
+            ];
+            let all = fixed.into_iter().chain(&payload_keys).map(String::as_str);
+            let mut command = evalsha(&scripts::SEND, all);
+            command.arg(&keys.wake);
+            for message in step {
+                command
+                    .arg(message.id.as_str())
+                    .arg(message.payload.as_slice());
+                match message.due {
+                    Due::In(delay) => command.arg(format!("+{}", ms(delay))),
+                    Due::At(at_ms) => command.arg(at_ms),
+                };
+                command.arg(message.retries);
+                match message.headers.as_slice() {
+                    [] => command.arg(""),
+                    headers => command.arg(serde_json::json!(headers).to_string()),
+                };
+            }
+            let dues: Vec<u64> = self.one(&self.work, OPERATION, command).await?;
+            if dues.len() != step.len() {
+                return Err(unexpected(&self.name, OPERATION));
+            }
+            sent.extend(step.iter().zip(dues).map(|(message, due)| Sent {
+                id: message.id.clone(),
+                due_at_ms: (due != 0).then_some(due),
+            }));
+        }
+        Ok(sent)
+    }
+
+    pub(super) async fn cancel_messages(
+        &self,
+        queue: &QueueName,
+        ids: &[MessageId],
+    ) -> StoreResult<Vec<Cancelled>> {
+        let k = self.keys(queue);
+        let mut result = Vec::with_capacity(ids.len());
+        for id in ids {
+            let payload = k.message(id);
+            let keys = [
+                &k.pending,
+                &k.ready,
+                &k.retry,
+                &k.unack,
+                &k.counts,
+                &k.attempts,
+                &k.due,
+                &k.headers,
+                &k.history,
+                &k.stats,
+                &payload,
+            ];
+            let mut command = evalsha(&scripts::CANCEL, keys.map(String::as_str));
+            command.arg(id.as_str());
+            result.push(
+                match self.one::<i64>(&self.work, "cancel", command).await? {
+                    1 => Cancelled::Done,
+                    2 => Cancelled::InHand,
+                    _ => Cancelled::Unknown,
+                },
+            );
+        }
+        Ok(result)
+    }
+
+    pub(super) async fn redrive_dead(
+        &self,
+        queue: &QueueName,
+        ids: &[MessageId],
+        retries: Option<u32>,
+    ) -> StoreResult<Vec<Redriven>> {
+        const OPERATION: &str = "redrive";
+        let k = self.keys(queue);
+        let mut result = Vec::with_capacity(ids.len());
+        for step in ids.chunks(BATCH_MAX) {
+            let pairs: Vec<(&MessageId, MessageId)> =
+                step.iter().map(|old| (old, MessageId::new())).collect();
+            let payloads: Vec<String> = pairs
+                .iter()
+                .flat_map(|(old, new)| [k.message(old), k.message(new)])
+                .collect();
+            let fixed = [
+                &k.dead,
+                &k.ready,
+                &k.counts,
+                &k.attempts,
+                &k.headers,
+                &k.history,
+                &k.stats,
+            ];
+            let all = fixed.into_iter().chain(&payloads).map(String::as_str);
+            let mut command = evalsha(&scripts::REDRIVE, all);
+            command.arg(&k.wake);
+            command.arg(retries.map_or(String::new(), |n| n.to_string()));
+            command.arg(NewMessage::RETRIES_DEFAULT);
+            for (old, new) in &pairs {
+                command.arg(old.as_str()).arg(new.as_str());
+            }
+            let codes: Vec<i64> = self.one(&self.work, OPERATION, command).await?;
+            if codes.len() != step.len() {
+                return Err(unexpected(&self.name, OPERATION));
+            }
+            result.extend(
+                pairs
+                    .into_iter()
+                    .zip(codes)
+                    .map(|((_, new), code)| match code {
+                        1 => Redriven::As(new),
+                        2 => Redriven::PayloadMissing,
+                        _ => Redriven::Unknown,
+                    }),
+            );
+        }
+        Ok(result)
+    }
+
+    pub(super) async fn remove_dead(
+        &self,
+        queue: &QueueName,
+        ids: &[MessageId],
+    ) -> StoreResult<Vec<bool>> {
+        const OPERATION: &str = "deleting dead letters";
+        let k = self.keys(queue);
+        let mut result = Vec::with_capacity(ids.len());
+        for step in ids.chunks(BATCH_MAX) {
+            let payloads: Vec<String> = step.iter().map(|id| k.message(id)).collect();
+            let fixed = [&k.dead, &k.attempts, &k.headers, &k.history, &k.stats];
+            let all = fixed.into_iter().chain(&payloads).map(String::as_str);
+            let mut command = evalsha(&scripts::DELETE_DEAD, all);
+            for id in step {
+                command.arg(id.as_str());
+            }
+            let codes: Vec<i64> = self.one(&self.work, OPERATION, command).await?;
+            result.extend(codes.into_iter().map(|code| code == 1));
+        }
+        Ok(result)
+    }
+}
