@@ -160,11 +160,21 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     runtime.shutdown_background();
     match result {
         Ok(exit) => exit.into(),
+        // Whoever read our output has seen enough.
+        Err(error) if is_broken_pipe(&error) => Exit::Done.into(),
         Err(error) => {
             eprintln!("error: {}", printable(&format!("{error:#}")));
             exit_of(&error).into()
         }
     }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+    })
 }
 
 async fn dispatch(cli: Cli) -> anyhow::Result<Exit> {

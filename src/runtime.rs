@@ -23,6 +23,7 @@ use crate::message::Headers;
 use crate::text::{cut, hex, printable};
 use crate::verdict::Outcome;
 
+mod check;
 mod guest_log;
 mod imports;
 mod limits;
@@ -132,10 +133,10 @@ impl Runtime {
             path: name.clone(),
             reason,
         };
-        check_kind(&bytes).map_err(invalid)?;
+        check::kind(&bytes).map_err(invalid)?;
         let component = Component::new(&self.engine, &bytes)
             .map_err(|error| invalid(format!("it does not compile: {error:#}")))?;
-        self.check_types(&component).map_err(invalid)?;
+        check::types(&self.engine, &component).map_err(invalid)?;
         let pre = self
             .linker
             .instantiate_pre(&component)
@@ -147,67 +148,6 @@ impl Runtime {
             limits: self.limits,
             digest: hex(&Sha256::digest(&bytes)).into(),
         })
-    }
-
-    /// Names the export that is missing and the imports that are not given, which the linker's own
-    /// errors do one at a time and in its own words.
-    fn check_types(&self, component: &Component) -> Result<(), String> {
-        let component_type = component.component_type();
-        let exports: Vec<String> = component_type
-            .exports(&self.engine)
-            .map(|(name, _)| name.to_owned())
-            .collect();
-        if !exports.iter().any(|name| name == HANDLER_EXPORT) {
-            let found = if exports.is_empty() {
-                "nothing".to_owned()
-            } else {
-                exports.join(", ")
-            };
-            return Err(format!(
-                "it does not export {HANDLER_EXPORT}; it exports {}. Build it against wit/queue.wit",
-                printable(&found)
-            ));
-        }
-        let given = |name: &str| {
-            let package = name.split('/').next().unwrap_or(name);
-            matches!(
-                package,
-                "wasi:cli"
-                    | "wasi:clocks"
-                    | "wasi:filesystem"
-                    | "wasi:io"
-                    | "wasi:random"
-                    | "wasi:sockets"
-                    | "dqhost:queue"
-            )
-        };
-        let refused: Vec<String> = component_type
-            .imports(&self.engine)
-            .map(|(name, _)| name.to_owned())
-            .filter(|name| !given(name))
-            .collect();
-        if refused.is_empty() {
-            return Ok(());
-        }
-        Err(format!(
-            "it imports {}, which handlers are not given; they have the wasi:cli interfaces \
-             (without files, network or environment) and dqhost:queue",
-            printable(&refused.join(", "))
-        ))
-    }
-}
-
-/// Tells a component from what is often mistaken for one.
-fn check_kind(bytes: &[u8]) -> Result<(), String> {
-    match bytes {
-        [] => Err("the file is empty".to_owned()),
-        [0, b'a', b's', b'm', 0x0d, 0, 1, 0, ..] => Ok(()),
-        [0, b'a', b's', b'm', 1, 0, 0, 0, ..] => Err(
-            "it is a core WebAssembly module, not a component; build it with \
-             `cargo build --target wasm32-wasip2`, or wrap it with `wasm-tools component new`"
-                .to_owned(),
-        ),
-        _ => Err("it is not WebAssembly".to_owned()),
     }
 }
 

@@ -58,16 +58,27 @@ pub fn hex(bytes: &[u8]) -> String {
     text
 }
 
-/// A payload as people read it: its text when it is text, else its first bytes in hexadecimal.
+/// A payload as people read it: its text when it is text, else its bytes in hexadecimal; the first
+/// `max` bytes of the result, with `…` when there are more.
 #[must_use]
 pub fn payload(bytes: &[u8], max: usize) -> String {
-    if let Ok(text) = std::str::from_utf8(bytes) {
-        return printable(&cut(text, max)).into_owned();
+    // A payload may have been cut within a character before it came here.
+    let text = match std::str::from_utf8(bytes) {
+        Ok(text) => Some(text),
+        Err(error) if error.error_len().is_none() && bytes.len() > max => {
+            std::str::from_utf8(&bytes[..error.valid_up_to()]).ok()
+        }
+        Err(_) => None,
+    };
+    if let Some(text) = text {
+        let end = text.floor_char_boundary(max);
+        let more = if end < bytes.len() { "…" } else { "" };
+        return format!("{}{more}", printable(&text[..end]));
     }
     let shown = &bytes[..bytes.len().min(max / 2)];
     let mut hex = format!("0x{}", hex(shown));
     if shown.len() < bytes.len() {
-        let _ = write!(hex, "[cut: {} bytes more]", bytes.len() - shown.len());
+        hex.push('…');
     }
     hex
 }
@@ -94,8 +105,9 @@ mod tests {
     fn payloads_are_shown_as_text_or_hexadecimal() {
         assert_eq!(payload(b"{\"a\":1}", 100), "{\"a\":1}");
         assert_eq!(payload(b"\xff\x00\x01", 100), "0xff0001");
-        assert_eq!(payload(b"\xff\x00\x01", 4), "0xff00[cut: 1 bytes more]");
-        assert_eq!(payload("ééé".as_bytes(), 3), "é[cut: 4 bytes more]");
+        assert_eq!(payload(b"\xff\x00\x01", 4), "0xff00…");
+        assert_eq!(payload("ééé".as_bytes(), 3), "é…");
+        assert_eq!(payload(&"ééé".as_bytes()[..5], 4), "éé…");
     }
 
     proptest! {
