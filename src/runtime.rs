@@ -32,8 +32,9 @@ mod ticker;
 pub use limits::Limits;
 use ticker::Ticker;
 
-/// The export that makes a component a handler.
-pub const HANDLER_EXPORT: &str = "dqhost:queue/handler@0.1.0";
+/// The export that makes a component a handler, up to its patch version: those of one minor
+/// version fit each other.
+const HANDLER_EXPORT: &str = "dqhost:queue/handler@0.1.";
 
 /// The largest component file that is loaded, in bytes: the largest of the usual language runtimes
 /// is 18 MB.

@@ -57,6 +57,11 @@ fn at_from(text: &str, now: &Zoned) -> Result<u64, String> {
     let outside = |_| format!("that time does not exist: {help}");
     let timestamp = if let Ok(timestamp) = text.parse::<Timestamp>() {
         timestamp
+    } else if let Ok(datetime) = text.parse::<civil::DateTime>() {
+        datetime
+            .to_zoned(zone.clone())
+            .map_err(outside)?
+            .timestamp()
     } else if let Ok(time) = text.parse::<civil::Time>() {
         let today = now
             .date()
@@ -73,11 +78,6 @@ fn at_from(text: &str, now: &Zoned) -> Result<u64, String> {
                 .map_err(outside)?
                 .timestamp()
         }
-    } else if let Ok(datetime) = text.parse::<civil::DateTime>() {
-        datetime
-            .to_zoned(zone.clone())
-            .map_err(outside)?
-            .timestamp()
     } else {
         return Err(format!("not a time: {help}"));
     };

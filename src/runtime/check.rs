@@ -28,14 +28,14 @@ pub(super) fn types(engine: &Engine, component: &Component) -> Result<(), String
         .exports(engine)
         .map(|(name, _)| name.to_owned())
         .collect();
-    if !exports.iter().any(|name| name == HANDLER_EXPORT) {
+    if !exports.iter().any(|name| name.starts_with(HANDLER_EXPORT)) {
         let found = if exports.is_empty() {
             "nothing".to_owned()
         } else {
             exports.join(", ")
         };
         return Err(format!(
-            "it does not export {HANDLER_EXPORT}; it exports {}. Build it against wit/queue.wit",
+            "it does not export {HANDLER_EXPORT}x; it exports {}. Build it against wit/queue.wit",
             printable(&found)
         ));
     }

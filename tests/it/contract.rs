@@ -1,0 +1,95 @@
+//! The store contract, as cases that every store must pass. A store needs a fixture (a
+//! constructor) and one line at the end of this file.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use dqhost::store::Store;
+
+use crate::support::RedisServer;
+
+mod dead;
+mod deliver;
+mod send;
+pub(crate) mod tools;
+
+/// A store to test, empty, with whatever it needs to live.
+pub(crate) trait Fixture: Sized {
+    fn new() -> impl Future<Output = Self>;
+    fn store(&self) -> Arc<dyn Store>;
+}
+
+struct RedisFixture {
+    _server: RedisServer,
+    store: Arc<dyn Store>,
+}
+
+impl Fixture for RedisFixture {
+    async fn new() -> Self {
+        let server = RedisServer::start();
+        let store = server.store().await;
+        Self {
+            _server: server,
+            store,
+        }
+    }
+
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.store)
+    }
+}
+
+/// All cases, for each store.
+macro_rules! contract {
+    ($($store:ident: $fixture:ident,)*) => {
+        $(mod $store {
+            contract! { @cases $fixture
+                send: a_message_that_is_due_goes_to_ready,
+                send: a_message_with_a_delay_waits_in_pending,
+                send: a_time_that_has_passed_means_now,
+                send: the_same_id_is_accepted_once,
+                send: payloads_and_headers_come_back_as_they_were_sent,
+                send: a_large_batch_is_accepted_whole,
+                send: what_waits_can_be_cancelled_and_nothing_else,
+                send: the_queue_is_listed_once_it_was_used,
+                deliver: messages_are_promoted_when_due_and_never_before,
+                deliver: the_store_tells_when_there_is_something_to_do,
+                deliver: messages_are_reserved_oldest_first,
+                deliver: retries_can_be_reserved_first,
+                deliver: nothing_is_reserved_twice,
+                deliver: an_ack_leaves_nothing,
+                deliver: a_nack_without_delay_waits_in_retry,
+                deliver: a_nack_with_a_delay_waits_in_pending_and_comes_back_as_a_retry,
+                deliver: a_message_runs_as_often_as_its_retries_and_once_more,
+                deliver: a_lease_that_ended_costs_an_attempt,
+                deliver: a_message_whose_leases_keep_ending_dies,
+                deliver: an_extended_lease_does_not_end,
+                deliver: a_release_gives_the_attempt_back_and_goes_first,
+                deliver: a_stale_claim_changes_nothing,
+                deliver: a_claim_is_settled_once,
+                deliver: a_mixed_batch_is_answered_in_order,
+                deliver: one_step_moves_a_bounded_number,
+                dead: a_reject_is_final,
+                dead: a_dead_letter_keeps_what_is_known,
+                dead: a_redrive_is_a_new_message_with_the_whole_budget,
+                dead: a_redrive_can_set_the_retries,
+                dead: a_deleted_dead_letter_is_gone,
+                dead: dead_letters_are_listed_latest_first_in_pages,
+                dead: the_history_is_bounded,
+                dead: hosts_are_seen_until_they_leave,
+                dead: a_wait_ends_with_a_send,
+            }
+        })*
+    };
+    (@cases $fixture:ident $($area:ident: $case:ident,)*) => {
+        $(#[tokio::test]
+        async fn $case() {
+            let fixture = <super::$fixture as super::Fixture>::new().await;
+            super::$area::$case(&*super::Fixture::store(&fixture)).await;
+        })*
+    };
+}
+
+contract! {
+    redis: RedisFixture,
+}

@@ -1,0 +1,134 @@
+//! What goes in.
+
+use std::time::Duration;
+
+use dqhost::message::{Due, MessageId, NewMessage, State};
+use dqhost::store::{Cancelled, Store};
+
+use super::tools::*;
+
+pub(crate) async fn a_message_that_is_due_goes_to_ready(store: &dyn Store) {
+    let id = send(store, "a", Due::NOW, 3).await;
+    assert_eq!(depths(store).await, [0, 1, 0, 0, 0]);
+    assert_eq!(state_of(store, &id).await, Some(State::Ready));
+    assert_eq!(store.counts(&queue()).await.unwrap().totals.sent, 1);
+}
+
+pub(crate) async fn a_message_with_a_delay_waits_in_pending(store: &dyn Store) {
+    let message = NewMessage {
+        due: Due::In(Duration::from_hours(1)),
+        ..NewMessage::new("later")
+    };
+    let sent = store.send(&queue(), &[message]).await.unwrap();
+    let record = store.get(&queue(), &sent[0].id).await.unwrap().unwrap();
+    assert_eq!(record.state, State::Pending);
+    assert_eq!(record.at_ms, sent[0].due_at_ms);
+    assert_eq!((record.attempts, record.retries_left), (0, 3));
+    assert_eq!(store.advance(&queue()).await.unwrap().promoted, 0);
+    assert!(reserve(store, 1, LONG).await.is_empty());
+}
+
+pub(crate) async fn a_time_that_has_passed_means_now(store: &dyn Store) {
+    let id = send(store, "past", Due::At(1000), 3).await;
+    assert_eq!(state_of(store, &id).await, Some(State::Ready));
+}
+
+pub(crate) async fn the_same_id_is_accepted_once(store: &dyn Store) {
+    let message = NewMessage::new("first");
+    let other = NewMessage {
+        payload: b"second".to_vec(),
+        ..message.clone()
+    };
+    assert!(
+        store.send(&queue(), &[message.clone()]).await.unwrap()[0]
+            .due_at_ms
+            .is_some()
+    );
+    for batch in [vec![other.clone()], vec![other.clone(), other]] {
+        for sent in store.send(&queue(), &batch).await.unwrap() {
+            assert_eq!((sent.id, sent.due_at_ms), (message.id.clone(), None));
+        }
+    }
+    assert_eq!(depths(store).await, [0, 1, 0, 0, 0]);
+    assert_eq!(reserve_one(store, LONG).await.payload.unwrap(), b"first");
+    // In one batch, too, only the first counts.
+    let twin = NewMessage::new("twin");
+    let sent = store.send(&queue(), &[twin.clone(), twin]).await.unwrap();
+    assert!(sent[0].due_at_ms.is_some() && sent[1].due_at_ms.is_none());
+    assert_eq!(depths(store).await, [0, 1, 1, 0, 0]);
+}
+
+pub(crate) async fn payloads_and_headers_come_back_as_they_were_sent(store: &dyn Store) {
+    let large = vec![7; 300_000];
+    let payloads: [&[u8]; 4] = [b"", b"\x00\xff\r\n", "é\u{1f600}".as_bytes(), &large];
+    let headers = vec![
+        ("k".to_owned(), "v\n\"".to_owned()),
+        ("k".to_owned(), String::new()),
+    ];
+    for payload in payloads {
+        let message = NewMessage {
+            headers: headers.clone(),
+            ..NewMessage::new(payload)
+        };
+        store.send(&queue(), &[message.clone()]).await.unwrap();
+        let record = store.get(&queue(), &message.id).await.unwrap().unwrap();
+        assert_eq!(record.payload.as_deref(), Some(payload));
+        assert_eq!(record.headers, headers);
+        let delivery = reserve_one(store, LONG).await;
+        assert_eq!(delivery.payload.as_deref(), Some(payload));
+        assert_eq!(delivery.headers, headers);
+        assert_eq!((delivery.attempt, delivery.attempts_max), (1, 4));
+    }
+}
+
+pub(crate) async fn a_large_batch_is_accepted_whole(store: &dyn Store) {
+    let batch: Vec<NewMessage> = (0..2500).map(|n| NewMessage::new(n.to_string())).collect();
+    assert_eq!(store.send(&queue(), &batch).await.unwrap().len(), 2500);
+    assert_eq!(depths(store).await, [0, 2500, 0, 0, 0]);
+    let heavy: Vec<NewMessage> = (0..40)
+        .map(|_| NewMessage::new(vec![1; 256 * 1024]))
+        .collect();
+    assert_eq!(store.send(&queue(), &heavy).await.unwrap().len(), 40);
+    assert_eq!(depths(store).await, [0, 2540, 0, 0, 0]);
+}
+
+pub(crate) async fn what_waits_can_be_cancelled_and_nothing_else(store: &dyn Store) {
+    let in_hand = send(store, "in hand", Due::NOW, 3).await;
+    let failed = send(store, "failed", Due::NOW, 3).await;
+    for delivery in reserve(store, 2, LONG).await {
+        if delivery.claim.id == failed {
+            settle(store, &delivery.claim, nack(None)).await;
+        }
+    }
+    let ready = send(store, "ready", Due::NOW, 3).await;
+    let pending = send(store, "pending", Due::In(LONG), 3).await;
+    let unknown = MessageId::new();
+    let ids = [pending, ready, failed, in_hand.clone(), unknown];
+    let answers = store.cancel(&queue(), &ids).await.unwrap();
+    assert_eq!(
+        answers,
+        [
+            Cancelled::Done,
+            Cancelled::Done,
+            Cancelled::Done,
+            Cancelled::InHand,
+            Cancelled::Unknown
+        ]
+    );
+    assert_eq!(depths(store).await, [0, 0, 1, 0, 0]);
+    for id in &ids[..3] {
+        assert_eq!(state_of(store, id).await, None);
+    }
+    assert_eq!(
+        store.cancel(&queue(), &ids[..3]).await.unwrap(),
+        [Cancelled::Unknown; 3]
+    );
+    assert_eq!(state_of(store, &in_hand).await, Some(State::Unack));
+}
+
+pub(crate) async fn the_queue_is_listed_once_it_was_used(store: &dyn Store) {
+    assert!(store.queues().await.unwrap().is_empty());
+    send(store, "a", Due::NOW, 3).await;
+    send(store, "b", Due::NOW, 3).await;
+    assert_eq!(store.queues().await.unwrap(), [queue()]);
+}

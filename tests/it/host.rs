@@ -1,0 +1,366 @@
+//! The host as a process: what it does when handlers, signals, other hosts and Redis do their
+//! worst.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::support::{
+    Host, RedisServer, eventually, guest, run, stats, stderr, stdout, with_message,
+};
+
+fn path(name: &str) -> String {
+    guest(name).to_str().unwrap().to_owned()
+}
+
+fn send(url: &str, queue: &str, payload: &str, more: &[&str]) -> String {
+    let args = [&["send", "--queue", queue, payload], more].concat();
+    stdout(&run(Some(url), &args, 0)).trim().to_owned()
+}
+
+fn get(url: &str, queue: &str, id: &str) -> Value {
+    let output = run(Some(url), &["get", "--json", "--queue", queue, id], 0);
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn a_message_that_always_fails_ends_dead_with_all_that_is_known_and_can_be_redriven() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let id = send(&url, "q", "99", &["--retries", "2", "--header", "k=v"]);
+    let handler = path("flaky");
+    let host = ["--handler", &handler, "--queue", "q", "--exit-when-empty"];
+    run(Some(&url), &host, 0);
+    let counts = stats(&url, "q");
+    assert_eq!(
+        (&counts["dead"], &counts["totals"]["nacked"]),
+        (&1.into(), &3.into())
+    );
+    let record = get(&url, "q", &id);
+    assert_eq!(record["state"], "dead");
+    assert_eq!(record["attempts"], 3);
+    assert_eq!(record["payload"], "99");
+    assert_eq!(record["headers"][0], serde_json::json!(["k", "v"]));
+    let history = record["history"].as_array().unwrap();
+    let numbers: Vec<_> = history
+        .iter()
+        .map(|attempt| attempt["attempt"].as_u64())
+        .collect();
+    assert_eq!(numbers, [Some(1), Some(2), Some(3)]);
+    assert_eq!(history[2]["reason"], "attempt 3 of 99 that are needed");
+    assert_eq!(history[2]["class"], "nacked");
+    assert_eq!(history[2]["handler"].as_str().unwrap().len(), 64);
+    let listed = stdout(&run(Some(&url), &["dead", "list", "--queue", "q"], 0));
+    assert!(
+        listed.contains(&id) && listed.contains("attempt 3 of 99"),
+        "{listed}"
+    );
+    // Again, with the budget that it had: three more runs.
+    run(Some(&url), &["dead", "redrive", "--queue", "q", &id], 0);
+    run(Some(&url), &host, 0);
+    assert_eq!(stats(&url, "q")["totals"]["nacked"], 6);
+}
+
+#[test]
+fn a_message_that_fails_at_first_is_acked_in_the_end() {
+    let server = RedisServer::start();
+    let url = server.url();
+    send(&url, "default", "3", &[]);
+    run(
+        Some(&url),
+        &["--handler", &path("flaky"), "--exit-when-empty"],
+        0,
+    );
+    let counts = stats(&url, "default");
+    assert_eq!(
+        (&counts["totals"]["nacked"], &counts["totals"]["acked"]),
+        (&2.into(), &1.into())
+    );
+    assert_eq!(counts["dead"], 0);
+}
+
+#[test]
+fn a_crashed_hosts_messages_are_delivered_again_with_the_attempt_counted() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let ids: Vec<String> = (0..4)
+        .map(|_| send(&url, "default", "600000", &["--retries", "5"]))
+        .collect();
+    let first = Host::start(
+        &url,
+        &[
+            "--handler",
+            &path("sleeper"),
+            "--lease",
+            "1s",
+            "--slots",
+            "4",
+            "--timeout",
+            "1h",
+        ],
+    );
+    eventually("all are in hand", || {
+        (stats(&url, "default")["unack"] == 4).then_some(())
+    });
+    drop(first); // kill -9
+    let mut second = Host::start(&url, &["--handler", &path("echo")]);
+    for id in &ids {
+        let line = second.wait_for("acked", |line| line["id"] == id.as_str());
+        assert_eq!(line["attempt"], 2);
+    }
+    assert_eq!(stats(&url, "default")["totals"]["expired"], 4);
+}
+
+#[test]
+fn a_terminated_host_finishes_what_it_can_and_gives_the_rest_back() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let long = send(&url, "default", "600000", &[]);
+    let mut host = Host::start(
+        &url,
+        &[
+            "--handler",
+            &path("sleeper"),
+            "--timeout",
+            "1h",
+            "--drain",
+            "1500ms",
+        ],
+    );
+    eventually("it is in hand", || {
+        (stats(&url, "default")["unack"] == 1).then_some(())
+    });
+    let short = send(&url, "default", "300", &[]);
+    eventually("both are in hand", || {
+        (stats(&url, "default")["unack"] == 2).then_some(())
+    });
+    host.signal(Signal::TERM);
+    host.wait_for("stopping; a second signal stops handlers at once", |_| true);
+    let (status, lines) = host.end();
+    assert!(status.success(), "{lines:#?}");
+    let acked = with_message(&lines, "acked");
+    assert_eq!(acked.len(), 1, "{lines:#?}");
+    assert_eq!(acked[0]["id"], short.as_str());
+    let record = get(&url, "default", &long);
+    assert_eq!(
+        (&record["state"], &record["attempts"]),
+        (&"ready".into(), &0.into())
+    );
+    assert_eq!(record["retries_left"], 3);
+    let counts = stats(&url, "default");
+    assert_eq!(
+        (&counts["totals"]["released"], &counts["unack"]),
+        (&1.into(), &0.into())
+    );
+    assert_eq!(counts["hosts"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn a_second_signal_stops_handlers_at_once() {
+    let server = RedisServer::start();
+    let url = server.url();
+    for _ in 0..3 {
+        send(&url, "default", "x", &[]);
+    }
+    let mut host = Host::start(
+        &url,
+        &[
+            "--handler",
+            &path("spin"),
+            "--timeout",
+            "1h",
+            "--drain",
+            "1h",
+        ],
+    );
+    eventually("all are in hand", || {
+        (stats(&url, "default")["unack"] == 3).then_some(())
+    });
+    host.signal(Signal::INT);
+    host.wait_for("stopping; a second signal stops handlers at once", |_| true);
+    host.signal(Signal::INT);
+    let (status, _) = host.end();
+    assert!(status.success());
+    let counts = stats(&url, "default");
+    assert_eq!(
+        (&counts["ready"], &counts["totals"]["released"]),
+        (&3.into(), &3.into())
+    );
+}
+
+#[test]
+fn handlers_that_run_for_several_leases_run_once() {
+    let server = RedisServer::start();
+    let url = server.url();
+    for _ in 0..4 {
+        send(&url, "default", "2500", &[]);
+    }
+    run(
+        Some(&url),
+        &[
+            "--handler",
+            &path("sleeper"),
+            "--lease",
+            "700ms",
+            "--exit-when-empty",
+        ],
+        0,
+    );
+    let counts = stats(&url, "default");
+    assert_eq!(
+        (&counts["totals"]["acked"], &counts["totals"]["expired"]),
+        (&4.into(), &0.into())
+    );
+}
+
+#[test]
+fn a_handler_that_never_returns_is_stopped_while_the_others_go_on() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let stuck = send(&url, "stuck", "x", &["--retries", "0"]);
+    let greedy = send(&url, "greedy", "x", &["--retries", "0"]);
+    let well: Vec<String> = (0..20)
+        .map(|n| send(&url, "well", &n.to_string(), &[]))
+        .collect();
+    let queues = [
+        format!("--queue=stuck={}", path("spin")),
+        format!("--queue=greedy={}", path("hog")),
+        format!("--queue=well={}", path("echo")),
+    ];
+    let mut args: Vec<&str> = queues.iter().map(String::as_str).collect();
+    args.extend(["--slots", "3", "--timeout", "2s", "--memory", "16"]);
+    let mut host = Host::start(&url, &args);
+    // The others are done before the one that never returns is.
+    for id in &well {
+        host.wait_for("acked", |line| line["id"] == id.as_str());
+    }
+    let line = host.wait_for("dead", |line| line["id"] == stuck.as_str());
+    assert_eq!(line["class"], "timed-out");
+    let record = get(&url, "stuck", &stuck);
+    assert_eq!(record["history"][0]["class"], "timed-out");
+    assert_eq!(record["history"][0]["reason"], "no verdict within 2s");
+    let record = get(&url, "greedy", &greedy);
+    assert_eq!(record["history"][0]["class"], "out-of-memory");
+    assert_eq!(
+        record["history"][0]["reason"],
+        "more than 16 MiB of memory wanted"
+    );
+}
+
+#[test]
+fn a_trap_is_a_nack_with_the_back_off_of_the_queue() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let id = send(&url, "default", "x", &["--retries", "1"]);
+    let handler = path("trap");
+    run(
+        Some(&url),
+        &[
+            "--handler",
+            &handler,
+            "--exit-when-empty",
+            "--backoff",
+            "30ms",
+        ],
+        0,
+    );
+    let record = get(&url, "default", &id);
+    assert_eq!(
+        (&record["state"], &record["attempts"]),
+        (&"dead".into(), &2.into())
+    );
+    assert_eq!(record["history"][1]["class"], "trapped");
+    let log = record["history"][1]["log"].as_str().unwrap();
+    assert!(log.contains("attempt 2: a bug in the handler"), "{log}");
+}
+
+#[test]
+fn a_host_outlives_its_redis() {
+    let mut server = RedisServer::start();
+    let url = server.url();
+    let mut host = Host::start(&url, &["--handler", &path("echo")]);
+    let before = send(&url, "default", "before", &[]);
+    host.wait_for("acked", |line| line["id"] == before.as_str());
+    server.kill();
+    let line = host.wait_for_start("trying again until the store answers");
+    assert!(
+        line["message"].as_str().unwrap().contains("not reachable"),
+        "{line}"
+    );
+    server.restart();
+    host.wait_for("the store answers again", |_| true);
+    let after = send(&url, "default", "after", &[]);
+    host.wait_for("acked", |line| line["id"] == after.as_str());
+}
+
+/// A message that nothing announced (a delayqueue producer publishes nothing) is found by looking.
+#[test]
+fn a_message_that_nothing_announced_is_found() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let mut host = Host::start(&url, &["--handler", &path("echo")]);
+    let first = send(&url, "default", "first", &[]);
+    host.wait_for("acked", |line| line["id"] == first.as_str());
+    let () = server.command(&["SET", "{dp:default}:msg:silent", "x"]);
+    let () = server.command(&["HSET", "{dp:default}:retry:cnt", "silent", "3"]);
+    let () = server.command(&["ZADD", "{dp:default}:pending", "1", "silent"]);
+    host.wait_for("acked", |line| line["id"] == "silent");
+}
+
+#[test]
+fn a_lost_payload_becomes_a_dead_letter_that_says_so() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let id = send(&url, "default", "x", &[]);
+    let () = server.command(&["DEL", &format!("{{dp:default}}:msg:{id}")]);
+    run(
+        Some(&url),
+        &["--handler", &path("echo"), "--exit-when-empty"],
+        0,
+    );
+    let record = get(&url, "default", &id);
+    assert_eq!(record["state"], "dead");
+    assert_eq!(record["payload_missing"], true);
+    assert_eq!(record["history"][0]["class"], "payload-missing");
+}
+
+#[test]
+fn nothing_runs_before_it_is_due() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let mut host = Host::start(&url, &["--handler", &path("echo")]);
+    let sent_at = Instant::now();
+    let ids: Vec<String> = [900, 300, 600]
+        .map(|ms| send(&url, "default", "x", &["--in", &format!("{ms}ms")]))
+        .into();
+    for (index, ms) in [(1, 300), (2, 600), (0, 900)] {
+        host.wait_for("acked", |line| line["id"] == ids[index].as_str());
+        assert!(sent_at.elapsed() >= Duration::from_millis(ms));
+    }
+}
+
+#[test]
+fn hostile_text_does_not_reach_the_log_as_it_is() {
+    let server = RedisServer::start();
+    let url = server.url();
+    send(&url, "default", "\x1b]52;c;aGk=\x07\u{9b}6n\u{202e}", &[]);
+    let () = server.command(&["SET", "{dp:default}:msg:\x1b[2J", "\x1b[2J"]);
+    let () = server.command(&["HSET", "{dp:default}:retry:cnt", "\x1b[2J", "3"]);
+    let () = server.command(&["LPUSH", "{dp:default}:ready", "\x1b[2J"]);
+    let output = run(
+        Some(&url),
+        &["--handler", &path("echo"), "--exit-when-empty"],
+        0,
+    );
+    let log = stderr(&output);
+    assert!(
+        log.contains("\\u{1b}]52") && log.contains("id=\\u{1b}[2J"),
+        "{log}"
+    );
+    assert!(
+        !log.chars()
+            .any(|c| (c.is_control() && c != '\n') || c == '\u{202e}'),
+        "{log:?}"
+    );
+}

@@ -1,0 +1,160 @@
+//! The rules that every script in `lua/` keeps.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use crate::support::RedisServer;
+
+fn scripts() -> Vec<(String, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("lua");
+    let mut scripts: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "lua"))
+        .map(|path| {
+            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            (name, fs::read_to_string(&path).unwrap())
+        })
+        .collect();
+    scripts.sort();
+    assert!(scripts.len() >= 15);
+    scripts
+}
+
+#[test]
+fn every_header_says_what_a_reader_must_know() {
+    for (name, text) in scripts() {
+        let header: Vec<&str> = text
+            .lines()
+            .skip(1)
+            .take_while(|line| line.starts_with("--"))
+            .collect();
+        let header = header.join("\n");
+        assert!(text.starts_with("#!lua"), "{name}: no flags line");
+        assert!(
+            header.starts_with(&format!("-- {name}: ")),
+            "{name}: no sentence"
+        );
+        for part in ["KEYS[1]", "Returns", "Crash safety: "] {
+            assert!(header.contains(part), "{name}: the header lacks {part}");
+        }
+    }
+}
+
+/// The highest index of KEYS that the code uses by number stands in the header.
+#[test]
+fn every_key_that_is_used_is_declared() {
+    let indices = |text: &str| -> BTreeSet<String> {
+        text.split("KEYS[")
+            .skip(1)
+            .filter_map(|rest| {
+                let index: String = rest.chars().take_while(char::is_ascii_digit).collect();
+                (!index.is_empty()).then_some(index)
+            })
+            .collect()
+    };
+    for (name, text) in scripts() {
+        let is_header = |line: &&str| line.starts_with("--");
+        let header: String = text
+            .lines()
+            .filter(is_header)
+            .collect::<Vec<_>>()
+            .join("\n");
+        let code: String = text
+            .lines()
+            .filter(|l| !is_header(l))
+            .collect::<Vec<_>>()
+            .join("\n");
+        for index in indices(&code) {
+            let shown = header.contains(&format!("KEYS[{index}"))
+                || header.contains(&format!(", KEYS[{index}"));
+            assert!(shown, "{name}: KEYS[{index}] is not in the header");
+        }
+    }
+}
+
+#[test]
+fn no_script_compares_a_reply_with_nil_or_builds_a_key() {
+    for (name, text) in scripts() {
+        for line in text.lines().filter(|line| !line.starts_with("--")) {
+            assert!(
+                !line.contains("= nil") || line.contains("local "),
+                "{name}: {line}"
+            );
+            assert!(
+                !line.contains("':msg:'") && !line.contains("\":msg:\""),
+                "{name}: {line}"
+            );
+        }
+    }
+}
+
+#[test]
+fn only_send_is_stopped_by_a_full_memory() {
+    for (name, text) in scripts() {
+        let flags = text.lines().next().unwrap();
+        let expected = match name.as_str() {
+            "send" => "#!lua",
+            "inspect" => "#!lua flags=no-writes",
+            _ => "#!lua flags=allow-oom",
+        };
+        assert_eq!(flags, expected, "{name}");
+    }
+}
+
+/// Undeclared keys are found only where they are refused: in a cluster of which another node owns
+/// them. Redis checks the keys of a script's calls against this node's slots, so one node that owns
+/// only the slot of the queue's tag shows it.
+#[tokio::test]
+async fn scripts_touch_no_key_outside_the_slot_of_their_queue() {
+    use crate::contract::tools::*;
+    use dqhost::message::{Due, NewMessage};
+    use dqhost::store::Settlement;
+
+    let server = RedisServer::start_with(&["--cluster-enabled", "yes"]);
+    for key in ["{dp:q}", "dqhost:queues"] {
+        let slot: u16 = server.command(&["CLUSTER", "KEYSLOT", key]);
+        let () = server.command(&["CLUSTER", "ADDSLOTS", &slot.to_string()]);
+    }
+    let () = server.command(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
+    crate::support::eventually("the node serves its slots", || {
+        let info: String = server.command(&["CLUSTER", "INFO"]);
+        info.contains("cluster_state:ok").then_some(())
+    });
+    let store = server.store().await;
+    let headers = vec![("k".to_owned(), "v".to_owned())];
+    for n in 0..6 {
+        let message = NewMessage {
+            headers: headers.clone(),
+            ..NewMessage::new(n.to_string())
+        };
+        store.send(&queue(), &[message]).await.unwrap();
+    }
+    let later = send(&*store, "later", Due::In(LONG), 3).await;
+    store.cancel(&queue(), &[later]).await.unwrap();
+    store.advance(&queue()).await.unwrap();
+    let claims: Vec<_> = reserve(&*store, 5, LONG)
+        .await
+        .into_iter()
+        .map(|d| d.claim)
+        .collect();
+    reserve(&*store, 1, SHORT).await;
+    store.extend(&queue(), &claims, LONG).await.unwrap();
+    settle(&*store, &claims[0], Settlement::Ack).await;
+    settle(&*store, &claims[1], nack(None)).await;
+    settle(&*store, &claims[2], reject()).await;
+    settle(&*store, &claims[3], reject()).await;
+    store.release(&queue(), &claims[4..]).await.unwrap();
+    advance_until(&*store, |advanced| advanced.buried > 0).await;
+    advance_until(&*store, |advanced| advanced.next_in.is_none()).await;
+    store
+        .redrive(&queue(), &[claims[2].id.clone()], None)
+        .await
+        .unwrap();
+    store
+        .delete_dead(&queue(), &[claims[3].id.clone()])
+        .await
+        .unwrap();
+    assert_eq!(depths(&*store).await, [0, 2, 0, 2, 0]);
+}

@@ -1,0 +1,22 @@
+//! Every test that needs more than one module, in one binary: real Redis servers, real components,
+//! the real program.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that panics has failed, which is what it is for"
+)]
+#![expect(
+    clippy::cloned_ref_to_slice_refs,
+    reason = "a list of one reads like a list"
+)]
+
+mod cli;
+mod contract;
+mod guests;
+mod host;
+mod interop;
+mod layers;
+mod lua;
+mod pipeline;
+mod raw;
+mod support;

@@ -1,0 +1,102 @@
+//! The whole way of many messages, with the real program.
+
+use std::collections::HashMap;
+use std::process::Command;
+
+use base64::Engine;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::support::{Host, RedisServer, dqhost, expect, feed, guest, stats, stdout, with_message};
+
+/// The number of messages: `DQHOST_TEST_MESSAGES`, else 20,000.
+fn messages() -> usize {
+    std::env::var("DQHOST_TEST_MESSAGES").map_or(20_000, |n| n.parse().unwrap())
+}
+
+/// Lines for `send --ndjson`: random bytes of 0 to 64 KiB behind their SHA-256, due now or within
+/// 5 seconds.
+fn lines(count: usize, random: &mut fastrand::Rng) -> Vec<u8> {
+    let mut lines = Vec::new();
+    for _ in 0..count {
+        let mut body = vec![0; random.usize(..=65_536 - 32)];
+        random.fill(&mut body);
+        let mut payload = Sha256::digest(&body).to_vec();
+        payload.extend(body);
+        let text = base64::engine::general_purpose::STANDARD.encode(payload);
+        let delay = if random.bool() { 0 } else { random.u32(..5000) };
+        let line: Value = json!({"payload_base64": text, "in": format!("{delay}ms")});
+        lines.extend(line.to_string().into_bytes());
+        lines.push(b'\n');
+    }
+    lines
+}
+
+#[test]
+fn every_message_of_many_senders_is_acked_once_by_one_of_many_hosts() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let handler = guest("checksum");
+    let hosts: Vec<Host> = (0..3)
+        .map(|_| {
+            Host::start(
+                &url,
+                &["--handler", handler.to_str().unwrap(), "--slots", "8"],
+            )
+        })
+        .collect();
+
+    let count = messages() / 2;
+    let senders: Vec<_> = [1, 2]
+        .map(|seed| {
+            let url = url.clone();
+            std::thread::spawn(move || {
+                let mut random = fastrand::Rng::with_seed(seed);
+                let mut ids = Vec::new();
+                let mut left = count;
+                while left > 0 {
+                    let some = left.min(2500);
+                    let command: Command = dqhost(Some(&url), &["send", "--ndjson", "-"]);
+                    let output = expect(feed(command, &lines(some, &mut random)), 0);
+                    ids.extend(stdout(&output).lines().map(str::to_owned));
+                    left -= some;
+                }
+                ids
+            })
+        })
+        .into_iter()
+        .collect();
+    let sent: Vec<String> = senders
+        .into_iter()
+        .flat_map(|s| s.join().unwrap())
+        .collect();
+    assert_eq!(sent.len(), count * 2);
+
+    let total = sent.len() as u64;
+    crate::support::eventually("everything is acked", || {
+        (stats(&url, "default")["totals"]["acked"] == total).then_some(())
+    });
+    let mut acked: HashMap<String, usize> = HashMap::new();
+    for host in hosts {
+        host.signal(rustix::process::Signal::TERM);
+        let (status, lines) = host.end();
+        assert!(status.success());
+        for line in with_message(&lines, "acked") {
+            *acked
+                .entry(line["id"].as_str().unwrap().to_owned())
+                .or_default() += 1;
+        }
+    }
+    assert!(sent.iter().all(|id| acked.get(id) == Some(&1)));
+    assert_eq!(acked.len(), sent.len());
+    let stats = stats(&url, "default");
+    for zero in ["pending", "ready", "unack", "retry", "dead"] {
+        assert_eq!(stats[zero], 0, "{stats}");
+    }
+    for zero in ["nacked", "rejected", "expired", "dead"] {
+        assert_eq!(stats["totals"][zero], 0, "{stats}");
+    }
+    let mut keys: Vec<String> = server.command(&["KEYS", "*"]);
+    keys.sort();
+    assert_eq!(keys, ["dqhost:queues", "{dp:default}:stats"]);
+}

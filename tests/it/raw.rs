@@ -1,0 +1,358 @@
+//! What the Redis store does to Redis, looked at from outside.
+
+use std::time::Duration;
+
+use dqhost::message::{Due, MessageId, NewMessage, State};
+use dqhost::store::redis::{RedisOptions, RedisStore};
+use dqhost::store::{Settled, Settlement, Store, StoreError};
+
+use crate::contract::tools::*;
+use crate::support::RedisServer;
+
+/// Lets host A's lease end, gives the message to B, and returns both claims.
+async fn overtaken(store: &dyn Store) -> [dqhost::message::Claim; 2] {
+    send(store, "contested", Due::NOW, 3).await;
+    let a = reserve_one(store, SHORT).await.claim;
+    advance_until(store, |advanced| advanced.expired == 1).await;
+    let b = reserve_one(store, LONG).await.claim;
+    [a, b]
+}
+
+/// Says everything that a host can say of a delivery, twice, and checks that no byte changes.
+async fn nothing_changes(server: &RedisServer, store: &dyn Store, stale: &dqhost::message::Claim) {
+    let before = server.dump();
+    for _ in 0..2 {
+        for how in [Settlement::Ack, nack(None), nack(Some(LONG)), reject()] {
+            assert_eq!(settle(store, stale, how.clone()).await, Settled::LeaseLost);
+            assert_eq!(server.dump(), before, "{how:?}");
+        }
+        let claims = [stale.clone()];
+        assert_eq!(
+            store.extend(&queue(), &claims, LONG).await.unwrap(),
+            [Settled::LeaseLost]
+        );
+        assert_eq!(
+            store.release(&queue(), &claims).await.unwrap(),
+            [Settled::LeaseLost]
+        );
+        assert_eq!(server.dump(), before);
+    }
+}
+
+#[tokio::test]
+async fn a_host_whose_lease_has_ended_changes_no_byte() {
+    let server = RedisServer::start();
+    let store = server.store().await;
+    let [a, b] = overtaken(&*store).await;
+    nothing_changes(&server, &*store, &a).await;
+    // After B's ack, too, and after its own second say.
+    assert_eq!(settle(&*store, &b, Settlement::Ack).await, Settled::Done);
+    nothing_changes(&server, &*store, &a).await;
+    nothing_changes(&server, &*store, &b).await;
+    // And after the message is dead.
+    let [a, b] = overtaken(&*store).await;
+    assert_eq!(settle(&*store, &b, reject()).await, Settled::Done);
+    nothing_changes(&server, &*store, &b).await;
+    bury(&*store).await;
+    nothing_changes(&server, &*store, &a).await;
+    nothing_changes(&server, &*store, &b).await;
+}
+
+#[tokio::test]
+async fn after_everything_only_the_totals_are_left() {
+    let server = RedisServer::start();
+    let store = server.store().await;
+    for n in 0..20 {
+        let headers = vec![("k".to_owned(), n.to_string())];
+        let due = Due::In(Duration::from_millis(n % 2));
+        let message = NewMessage {
+            headers,
+            due,
+            retries: 1,
+            ..NewMessage::new("x")
+        };
+        store.send(&queue(), &[message]).await.unwrap();
+    }
+    let mut dead = Vec::new();
+    while !store.counts(&queue()).await.unwrap().is_drained() {
+        store.advance(&queue()).await.unwrap();
+        for (n, delivery) in reserve(&*store, 3, LONG).await.into_iter().enumerate() {
+            let how = [Settlement::Ack, nack(None), nack(Some(SHORT))][n].clone();
+            if how != Settlement::Ack && delivery.attempt == delivery.attempts_max {
+                dead.push(delivery.claim.id.clone());
+            }
+            settle(&*store, &delivery.claim, how).await;
+        }
+    }
+    while store.advance(&queue()).await.unwrap().buried > 0 {}
+    assert!(!dead.is_empty());
+    assert!(
+        store
+            .delete_dead(&queue(), &dead)
+            .await
+            .unwrap()
+            .iter()
+            .all(|deleted| *deleted)
+    );
+    let mut keys: Vec<String> = server.command(&["KEYS", "*"]);
+    keys.sort();
+    assert_eq!(keys, ["dqhost:queues", "{dp:q}:stats"]);
+}
+
+#[tokio::test]
+async fn scripts_that_the_server_forgot_are_loaded_again() {
+    let server = RedisServer::start();
+    let store = server.store().await;
+    for n in 0..5 {
+        let () = server.command(&["SCRIPT", "FLUSH"]);
+        send(&*store, &n.to_string(), Due::NOW, 3).await;
+        let () = server.command(&["SCRIPT", "FLUSH"]);
+        store.advance(&queue()).await.unwrap();
+        let () = server.command(&["SCRIPT", "FLUSH"]);
+        let claim = reserve_one(&*store, LONG).await.claim;
+        let () = server.command(&["SCRIPT", "FLUSH"]);
+        assert_eq!(
+            settle(&*store, &claim, Settlement::Ack).await,
+            Settled::Done
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_full_server_refuses_new_messages_and_lets_the_old_ones_go() {
+    let server = RedisServer::start();
+    let store = server.store().await;
+    let ids = [
+        send(&*store, "ack", Due::NOW, 3).await,
+        send(&*store, "reject", Due::NOW, 3).await,
+    ];
+    let () = server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    let before = server.dump();
+    let error = store
+        .send(&queue(), &[NewMessage::new("one more")])
+        .await
+        .unwrap_err();
+    assert!(matches!(error, StoreError::Refused { .. }) && error.to_string().contains("OOM"));
+    assert_eq!(server.dump(), before);
+    store.advance(&queue()).await.unwrap();
+    let deliveries = reserve(&*store, 2, LONG).await;
+    let claims: Vec<_> = deliveries.into_iter().map(|d| d.claim).collect();
+    assert_eq!(
+        store.extend(&queue(), &claims, LONG).await.unwrap(),
+        [Settled::Done; 2]
+    );
+    assert_eq!(
+        settle(&*store, &claims[0], nack(Some(SHORT))).await,
+        Settled::Done
+    );
+    advance_until(&*store, |advanced| advanced.promoted == 1).await;
+    let again = reserve_one(&*store, LONG).await.claim;
+    assert_eq!(
+        settle(&*store, &again, Settlement::Ack).await,
+        Settled::Done
+    );
+    assert_eq!(settle(&*store, &claims[1], reject()).await, Settled::Done);
+    bury(&*store).await;
+    let () = server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    send(&*store, "room again", Due::NOW, 3).await;
+    assert_eq!(state_of(&*store, &ids[1]).await, Some(State::Dead));
+}
+
+const NAMES: [&str; 12] = [
+    "pending",
+    "ready",
+    "unack",
+    "retry",
+    "retry:cnt",
+    "garbage",
+    "attempts",
+    "due",
+    "headers",
+    "history",
+    "dead",
+    "stats",
+];
+
+/// A key of the wrong type under each name in turn: what fails, fails whole, and nothing is lost.
+#[tokio::test]
+async fn a_key_of_the_wrong_type_loses_no_message() {
+    for name in NAMES {
+        let server = RedisServer::start();
+        let store = server.store().await;
+        let waits = send(&*store, "waits", Due::In(SHORT), 3).await;
+        let in_hand = send(&*store, "is in hand", Due::NOW, 3).await;
+        let claim = reserve_one(&*store, LONG).await.claim;
+        let key = format!("{{dp:q}}:{name}");
+        let saved: Option<Vec<u8>> = server.command(&["DUMP", &key]);
+        let () = server.command(&["DEL", &key]);
+        // Neither a sorted set nor a list, a hash or a set.
+        let () = server.command(&["SET", &key, "broken"]);
+
+        let mut acked = false;
+        for step in ["send", "advance", "nack", "reject", "ack"] {
+            let before = server.dump();
+            let say = |how| [(claim.clone(), how)];
+            let result = match step {
+                "send" => store
+                    .send(&queue(), &[NewMessage::new("new")])
+                    .await
+                    .map(|_| ()),
+                "advance" => store.advance(&queue()).await.map(|_| ()),
+                "nack" => store.settle(&queue(), &say(nack(None))).await.map(|_| ()),
+                "reject" => store.settle(&queue(), &say(reject())).await.map(|_| ()),
+                _ => store
+                    .settle(&queue(), &say(Settlement::Ack))
+                    .await
+                    .map(|answers| {
+                        acked = answers == [Settled::Done];
+                    }),
+            };
+            // The steps of `advance` are three scripts, of which the others go on.
+            if result.is_err() && step != "advance" {
+                assert_eq!(server.dump(), before, "{step} with a broken {name}");
+            }
+        }
+
+        // Mended, every message is still there.
+        let () = server.command(&["DEL", &key]);
+        if let Some(saved) = saved {
+            let mut restore = redis::cmd("RESTORE");
+            restore.arg(&key).arg(0).arg(saved);
+            let () = restore.query(&mut server.connection()).unwrap();
+        }
+        for (id, gone) in [(&waits, false), (&in_hand, acked)] {
+            let there: bool = server.command(&["EXISTS", &format!("{{dp:q}}:msg:{id}")]);
+            assert_ne!(there, gone, "{name}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_payload_that_others_deleted_is_told_and_ends_dead() {
+    let server = RedisServer::start();
+    let store = server.store().await;
+    let id = send(&*store, "a", Due::NOW, 3).await;
+    let () = server.command(&["DEL", &format!("{{dp:q}}:msg:{id}")]);
+    let delivery = reserve_one(&*store, LONG).await;
+    assert_eq!(delivery.payload, None);
+    settle(&*store, &delivery.claim, reject()).await;
+    bury(&*store).await;
+    let record = store.get(&queue(), &id).await.unwrap().unwrap();
+    assert_eq!((record.state, record.payload), (State::Dead, None));
+    let answers = store.redrive(&queue(), &[id], None).await.unwrap();
+    assert_eq!(answers, [dqhost::store::Redriven::PayloadMissing]);
+}
+
+async fn open_error(url: String, allow_eviction: bool) -> StoreError {
+    let options = RedisOptions {
+        url,
+        hash_tag: true,
+        allow_eviction,
+    };
+    match RedisStore::open(&options).await {
+        Ok(_) => panic!("it opened"),
+        Err(error) => error,
+    }
+}
+
+#[tokio::test]
+async fn servers_that_would_lose_messages_are_refused() {
+    let server = RedisServer::start_with(&["--maxmemory-policy", "volatile-lru"]);
+    let error = open_error(server.url(), false).await.to_string();
+    assert!(error.contains("volatile-lru") && error.contains("CONFIG SET maxmemory-policy"));
+    let options = RedisOptions {
+        url: server.url(),
+        hash_tag: true,
+        allow_eviction: true,
+    };
+    assert!(RedisStore::open(&options).await.is_ok());
+
+    let master = RedisServer::start();
+    let () = master.command(&["REPLICAOF", "127.0.0.1", "1"]);
+    let error = open_error(master.url(), false).await.to_string();
+    assert!(
+        error.contains("read-only replica") && error.contains("127.0.0.1:1"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn passwords_are_asked_for_and_never_shown() {
+    let server = RedisServer::start_with(&["--requirepass", "right"]);
+    let path = server.url().replace("unix://", "unix:");
+    for (password, url) in [
+        (
+            "wrong",
+            format!("{}?pass=wrong", path.replace("unix:", "unix://")),
+        ),
+        ("", server.url()),
+    ] {
+        let error = open_error(url, false).await;
+        assert!(matches!(error, StoreError::Unusable { .. }), "{error:?}");
+        assert!(
+            password.is_empty() || !error.to_string().contains(password),
+            "{error}"
+        );
+    }
+    let options = RedisOptions {
+        url: format!("{}?pass=right", server.url()),
+        hash_tag: true,
+        allow_eviction: false,
+    };
+    let store = RedisStore::open(&options).await.unwrap();
+    assert!(!store.describe().contains("right"));
+}
+
+/// Stands in for an old server: Debian has none to install.
+#[tokio::test]
+async fn an_old_server_is_refused() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut buffer = [0; 4096];
+        loop {
+            let read = stream.read(&mut buffer).await.unwrap();
+            let text = String::from_utf8_lossy(&buffer[..read]).into_owned();
+            for command in ["SETINFO", "INFO"] {
+                for _ in 0..text.matches(&format!("\r\n{command}\r\n")).count() {
+                    let answer = match command {
+                        "INFO" => "$37\r\nredis_version:6.2.14\r\nrole:master\r\n\r\n\r\n",
+                        _ => "+OK\r\n",
+                    };
+                    stream.write_all(answer.as_bytes()).await.unwrap();
+                }
+            }
+            if read == 0 {
+                return;
+            }
+        }
+    });
+    let error = open_error(url, false).await.to_string();
+    assert!(error.contains("6.2.14") && error.contains("7.0"), "{error}");
+}
+
+#[tokio::test]
+async fn a_payload_id_of_any_form_is_survived() {
+    let server = RedisServer::start();
+    let store = server.store().await;
+    // Bytes that are no text, as a hostile producer may write them.
+    let mut push = redis::cmd("LPUSH");
+    push.arg("{dp:q}:ready")
+        .arg(b"\xff\xfe".as_slice())
+        .arg("\x1b[2J");
+    let () = push.query(&mut server.connection()).unwrap();
+    let deliveries = reserve(&*store, 10, SHORT).await;
+    assert_eq!(deliveries.len(), 2);
+    assert!(deliveries.iter().all(|delivery| delivery.payload.is_none()));
+    // The one whose id cannot be said ends by its lease, like any that no host answers for.
+    while depths(&*store).await != [0, 0, 0, 0, 2] {
+        store.advance(&queue()).await.unwrap();
+        reserve(&*store, 10, SHORT).await;
+    }
+    assert_eq!(
+        state_of(&*store, &MessageId::from("\x1b[2J")).await,
+        Some(State::Dead)
+    );
+}

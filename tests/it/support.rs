@@ -1,0 +1,381 @@
+//! Parts that tests are made of: a Redis server of one's own, components, the program.
+
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use dqhost::store::Store;
+use dqhost::store::redis::{RedisOptions, RedisStore};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// How long anything may take before a test gives up. No test is about speed: this is only so that
+/// one that cannot pass ends.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
+
+/// A Redis server on a Unix socket in a folder of its own; killed on drop.
+pub(crate) struct RedisServer {
+    child: Child,
+    folder: TempDir,
+}
+
+impl RedisServer {
+    pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// With further settings, as on redis-server's command line.
+    pub(crate) fn start_with(settings: &[&str]) -> Self {
+        let folder = TempDir::new().unwrap();
+        let child = Self::spawn(folder.path(), settings);
+        let server = Self { child, folder };
+        server.wait_until_it_answers();
+        server
+    }
+
+    fn spawn(folder: &Path, settings: &[&str]) -> Child {
+        Command::new("redis-server")
+            .args([
+                "--port",
+                "0",
+                "--unixsocket",
+                "redis.sock",
+                "--save",
+                "",
+                "--appendonly",
+                "yes",
+            ])
+            .args(settings)
+            .current_dir(folder)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("redis-server must be installed (Debian: apt-get install redis-server)")
+    }
+
+    fn wait_until_it_answers(&self) {
+        eventually("the Redis server answers", || {
+            let mut connection = redis::Client::open(self.url())
+                .ok()?
+                .get_connection()
+                .ok()?;
+            match redis::cmd("PING").query::<String>(&mut connection) {
+                Ok(_) => Some(()),
+                // A server that wants a password is up as well.
+                Err(error) => (error.code() == Some("NOAUTH")).then_some(()),
+            }
+        });
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("unix://{}/redis.sock", self.folder.path().display())
+    }
+
+    pub(crate) fn connection(&self) -> redis::Connection {
+        redis::Client::open(self.url())
+            .unwrap()
+            .get_connection()
+            .unwrap()
+    }
+
+    /// Runs one command, given in words.
+    pub(crate) fn command<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
+        let mut command = redis::cmd(words[0]);
+        command.arg(&words[1..]);
+        command.query(&mut self.connection()).unwrap()
+    }
+
+    /// Kills the server as a crash would, and waits for its end.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Starts it again on the same data.
+    pub(crate) fn restart(&mut self) {
+        self.child = Self::spawn(self.folder.path(), &[]);
+        self.wait_until_it_answers();
+    }
+
+    pub(crate) async fn store(&self) -> Arc<dyn Store> {
+        self.store_with(true).await
+    }
+
+    pub(crate) async fn store_with(&self, hash_tag: bool) -> Arc<dyn Store> {
+        let options = RedisOptions {
+            url: self.url(),
+            hash_tag,
+            allow_eviction: false,
+        };
+        Arc::new(RedisStore::open(&options).await.unwrap())
+    }
+
+    /// Every key with its content, as text that can be compared and read.
+    pub(crate) fn dump(&self) -> String {
+        let mut connection = self.connection();
+        let mut keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut connection).unwrap();
+        keys.sort();
+        let mut text = String::new();
+        for key in keys {
+            let kind: String = redis::cmd("TYPE").arg(&key).query(&mut connection).unwrap();
+            let mut command = match kind.as_str() {
+                "string" => redis::cmd("GET"),
+                "list" => redis::cmd("LRANGE"),
+                "hash" => redis::cmd("HGETALL"),
+                "set" => redis::cmd("SMEMBERS"),
+                "zset" => redis::cmd("ZRANGE"),
+                other => panic!("key {key} is a {other}"),
+            };
+            command.arg(&key);
+            match kind.as_str() {
+                "list" => command.arg(0).arg(-1),
+                "zset" => command.arg(0).arg(-1).arg("WITHSCORES"),
+                _ => &mut command,
+            };
+            let value: redis::Value = command.query(&mut connection).unwrap();
+            let _ = writeln!(text, "{key} = {value:?}");
+        }
+        text
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Asks again and again until there is an answer.
+pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < end, "it never came to this: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The names of all example handlers, from their folders.
+pub(crate) fn guest_names() -> Vec<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("guest-examples");
+    let mut names: Vec<String> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+/// The component of one example handler. All of them are built first, so that none is older than
+/// its source.
+pub(crate) fn guest(name: &str) -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let folder = BUILT.get_or_init(|| {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let target = Path::new(env!("CARGO_BIN_EXE_dqhost"))
+            .parent()
+            .unwrap()
+            .parent()
+            .unwrap();
+        let output = Command::new(env!("CARGO"))
+            .args([
+                "build",
+                "--quiet",
+                "--profile",
+                "guest",
+                "--target",
+                "wasm32-wasip2",
+            ])
+            .args(["--workspace", "--exclude", "dqhost", "--target-dir"])
+            .arg(target)
+            .current_dir(root)
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        target.join("wasm32-wasip2/guest")
+    });
+    folder.join(format!("{}.wasm", name.replace('-', "_")))
+}
+
+/// The program with arguments, on one server or on none, with an environment of its own.
+pub(crate) fn dqhost<S: AsRef<std::ffi::OsStr>>(url: Option<&str>, args: &[S]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dqhost"));
+    for (name, _) in std::env::vars() {
+        if name.starts_with("DQHOST_") || name == "REDIS_URL" {
+            command.env_remove(name);
+        }
+    }
+    if let Some(url) = url {
+        command.env("REDIS_URL", url);
+    }
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+/// Runs the program to its end. It must exit with this code.
+pub(crate) fn run<S: AsRef<std::ffi::OsStr>>(url: Option<&str>, args: &[S], code: i32) -> Output {
+    expect(dqhost(url, args).output().unwrap(), code)
+}
+
+/// Checks an exit code.
+pub(crate) fn expect(output: Output, code: i32) -> Output {
+    assert_eq!(
+        output.status.code(),
+        Some(code),
+        "stdout: {}\nstderr: {}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    output
+}
+
+pub(crate) fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// The counts of one queue, as `dqhost stats --json` prints them.
+pub(crate) fn stats(url: &str, queue: &str) -> Value {
+    let output = run(Some(url), &["stats", "--json", "--queue", queue], 0);
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    value["queues"][0].clone()
+}
+
+/// A host in the background whose log is read as it comes; killed on drop.
+pub(crate) struct Host {
+    child: Child,
+    lines: Receiver<Value>,
+    seen: Vec<Value>,
+}
+
+impl Host {
+    /// Starts a host and waits until it serves.
+    pub(crate) fn start<S: AsRef<std::ffi::OsStr>>(url: &str, args: &[S]) -> Self {
+        let mut child = dqhost(Some(url), args)
+            .args(["--log-format", "json"])
+            .stderr(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let (sender, lines) = channel();
+        let stderr = child.stderr.take().unwrap();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines() {
+                let Ok(line) = line else { return };
+                let value = serde_json::from_str(&line).unwrap_or(Value::String(line));
+                if sender.send(value).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut host = Self {
+            child,
+            lines,
+            seen: Vec::new(),
+        };
+        host.wait_for("serving", |_| true);
+        host
+    }
+
+    pub(crate) fn pid(&self) -> rustix::process::Pid {
+        rustix::process::Pid::from_child(&self.child)
+    }
+
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// Waits for a log line with this message of which `which` is true; it may have come before.
+    pub(crate) fn wait_for(&mut self, message: &str, which: impl Fn(&Value) -> bool) -> Value {
+        self.wait_for_line(message, |line| line["message"] == message && which(line))
+    }
+
+    /// Waits for a log line whose message starts so.
+    pub(crate) fn wait_for_start(&mut self, start: &str) -> Value {
+        self.wait_for_line(start, |line| {
+            line["message"]
+                .as_str()
+                .is_some_and(|message| message.starts_with(start))
+        })
+    }
+
+    fn wait_for_line(&mut self, what: &str, which: impl Fn(&Value) -> bool) -> Value {
+        if let Some(line) = self.seen.iter().find(|line| which(line)) {
+            return line.clone();
+        }
+        while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
+            self.seen.push(line.clone());
+            if which(&line) {
+                return line;
+            }
+        }
+        panic!("no line {what:?}; there were: {:#?}", self.seen)
+    }
+
+    /// Waits for the end of the process; returns its status and all it logged.
+    pub(crate) fn end(mut self) -> (ExitStatus, Vec<Value>) {
+        let status = eventually("the host ends", || self.child.try_wait().unwrap());
+        let mut lines = std::mem::take(&mut self.seen);
+        while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
+            lines.push(line);
+        }
+        (status, lines)
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Those of the lines that have this message.
+pub(crate) fn with_message<'a>(lines: &'a [Value], message: &str) -> Vec<&'a Value> {
+    lines
+        .iter()
+        .filter(|line| line["message"] == message)
+        .collect()
+}
+
+/// Feeds a program's stdin and waits for its end.
+pub(crate) fn feed(mut command: Command, input: &[u8]) -> Output {
+    use std::io::Write;
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_vec();
+    // Apart, since the program may write more than a pipe holds before it has read everything.
+    let writer = std::thread::spawn(move || {
+        let _ = stdin.write_all(&input);
+    });
+    let mut stdout = Vec::new();
+    child
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_end(&mut stdout)
+        .unwrap();
+    let mut output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    output.stdout = stdout;
+    output
+}
