@@ -30,12 +30,13 @@ struct Return {
 }
 
 impl News {
-    /// Notes a settlement that took effect.
-    pub(super) fn settled(&self, settlement: &Settlement) {
+    /// Notes a settlement that took effect; `last` when no attempt is left after it.
+    pub(super) fn settled(&self, settlement: &Settlement, last: bool) {
         let due_in = match settlement {
             Settlement::Ack => return,
-            Settlement::Nack { delay, .. } => delay.unwrap_or_default(),
-            Settlement::Reject { .. } => Duration::ZERO,
+            Settlement::Nack { delay, .. } if !last => delay.unwrap_or_default(),
+            // To be buried.
+            Settlement::Nack { .. } | Settlement::Reject { .. } => Duration::ZERO,
         };
         let mut news = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let due_at = Instant::now() + due_in;

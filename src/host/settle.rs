@@ -71,7 +71,9 @@ async fn settle_batch(shared: &Shared, lane: usize, batch: Vec<Finished>) {
         shared.flights.remove(run.flight);
         shared.totals.settled(settlement, answer);
         if answer == Settled::Done {
-            shared.lanes[lane].news.settled(settlement);
+            shared.lanes[lane]
+                .news
+                .settled(settlement, run.attempt >= run.attempts_max);
         }
         record::log(queue, &claim.id, run, settlement, answer);
     }

@@ -9,11 +9,12 @@ use sha2::{Digest, Sha256};
 use crate::support::{guest, guest_names};
 
 /// The example handlers that have a test below.
-const TESTED: [&str; 9] = [
+const TESTED: [&str; 10] = [
     "checksum",
     "echo",
     "flaky",
     "hog",
+    "noop",
     "order-timeout",
     "reject",
     "sleeper",
@@ -71,6 +72,12 @@ async fn echo_prints_and_acks() {
     assert_eq!(report.outcome, Outcome::Acked);
     assert_eq!(report.log, "attempt 2 of 4\nhello\n");
     assert!(report.memory > 0 && report.memory <= 8 << 20);
+}
+
+#[tokio::test]
+async fn noop_acks_and_prints_nothing() {
+    let report = run("noop", b"anything", 1).await;
+    assert_eq!((report.outcome, report.log.as_str()), (Outcome::Acked, ""));
 }
 
 #[tokio::test]

@@ -1,0 +1,29 @@
+# Where `cargo build` puts things; tests, the demo and CI share the one folder and profile.
+TARGET ?= $(or $(CARGO_TARGET_DIR),target)
+GUESTS := --profile guest --target wasm32-wasip2 --workspace --exclude dqhost
+
+.PHONY: help demo test check guests setup bench
+
+help: ## what can be made
+	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*##/\t/'
+
+demo: setup guests ## see it at work: build everything, send orders, handle them
+	cargo build --locked
+	@sh tests/demo.sh $(TARGET)/debug $(TARGET)/wasm32-wasip2/guest
+
+test: setup guests ## run all tests
+	cargo test --locked
+
+check: setup ## what CI checks before the tests: format and lints
+	cargo fmt --all --check
+	cargo clippy --locked --all-targets -- -D warnings
+	cargo clippy --locked $(GUESTS) -- -D warnings
+
+guests: setup ## build the example handlers
+	cargo build --locked $(GUESTS)
+
+bench: setup ## measure how long Redis is blocked while 1,000,000 messages are drained
+	cargo bench --locked --bench blocking -- --messages 1000000
+
+setup:
+	@sh tests/setup.sh

@@ -1,0 +1,35 @@
+#!/bin/sh
+# What `make demo` shows: orders that are looked at when their time to be paid is over. Each is
+# acked, retried or dead, on a Redis server of the demo's own. Argument 1: the folder of the built
+# program; argument 2: that of the built handlers.
+set -eu
+program=$1/dqhost
+handlers=$2
+folder=$(mktemp -d)
+redis-server --port 0 --unixsocket "$folder/redis.sock" --dir "$folder" --save '' \
+    --appendonly yes --daemonize yes --pidfile "$folder/redis.pid" >/dev/null
+trap 'kill "$(cat "$folder/redis.pid")"; rm -rf "$folder"' EXIT
+export REDIS_URL="unix://$folder/redis.sock"
+until redis-cli -s "$folder/redis.sock" ping >/dev/null 2>&1; do sleep 0.05; done
+
+step() { printf '\n\033[1m%s\033[0m\n' "$1"; }
+
+step '1. Orders are sent, each to be looked at when its time to be paid is over:'
+tee /dev/stderr <<'ORDERS' | "$program" send --queue orders --ndjson - >/dev/null
+{"payload": {"order": "A-1", "status": "paid", "amount": 12.5}}
+{"payload": {"order": "A-2", "status": "unpaid", "amount": 99}, "in": "1s"}
+{"payload": {"order": "A-3", "status": "processing", "amount": 7, "check_again_ms": 500}, "in": "1500ms", "retries": 2}
+{"payload": {"order": "A-4", "status": "eaten by the dog", "amount": 3}, "in": "2s"}
+{"payload": "this is not an order", "in": "2500ms"}
+{"payload": {"order": "A-6", "status": "paid", "amount": 40}, "in": "3s"}
+ORDERS
+"$program" stats
+
+step '2. A host runs the handler on each when it is due, in a sandbox of its own:'
+"$program" --queue "orders=$handlers/order_timeout.wasm" --exit-when-empty
+
+step '3. What failed for good is kept, with its reason:'
+"$program" dead list --queue orders
+
+step '4. And what happened to all:'
+"$program" stats
