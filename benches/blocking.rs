@@ -1,7 +1,7 @@
 //! How long Redis is kept from others while one host drains a backlog of due messages: the longest
 //! script, and how long a PING every millisecond waits.
 //!
-//!     cargo bench --bench blocking -- --messages 1000000 [--check] [--json]
+//!     cargo bench --bench blocking -- --messages 1000000 [--check] [--json] [--verbose]
 //!
 //! `--check` exits with 1 when a script took over 10 ms or a PING over 20 ms.
 #![expect(
@@ -65,11 +65,22 @@ fn ping(server: &RedisServer, stop: &Arc<AtomicBool>) -> std::thread::JoinHandle
     })
 }
 
-/// The longest of what the slow log holds, in microseconds.
-fn longest_script(server: &RedisServer) -> u64 {
-    type Entry = (i64, i64, u64, Vec<redis::Value>, String, String);
+/// The longest commands in the slow log, longest first: microseconds, and what it was. A script
+/// is told by the keys that it was called with.
+fn longest(server: &RedisServer) -> Vec<(u64, String)> {
+    type Entry = (i64, i64, u64, Vec<String>, String, String);
     let entries: Vec<Entry> = server.command(&["SLOWLOG", "GET", "100000"]);
-    entries.into_iter().map(|entry| entry.2).max().unwrap_or(0)
+    let mut longest: Vec<(u64, String)> = entries
+        .into_iter()
+        .map(|(_, _, micros, words, _, _)| {
+            (
+                micros,
+                words.into_iter().take(6).collect::<Vec<_>>().join(" "),
+            )
+        })
+        .collect();
+    longest.sort_by(|a, b| b.cmp(a));
+    longest
 }
 
 fn main() {
@@ -105,7 +116,8 @@ fn main() {
     let waits = pings.join().unwrap();
     assert_eq!(stats(&server.url(), "default")["totals"]["acked"], messages);
 
-    let script_us = longest_script(&server);
+    let longest = longest(&server);
+    let script_us = longest.first().map_or(0, |(micros, _)| *micros);
     let (p99, max) = (waits[waits.len() * 99 / 100], waits[waits.len() - 1]);
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52 messages")]
     let rate = messages as f64 / seconds;
@@ -121,6 +133,10 @@ fn main() {
             "drained          {messages} messages, {slots} slots, {seconds:.1} s, {rate:.0}/s"
         );
         println!("longest script   {script_us} us (goal: {SCRIPT_US_MAX})");
+        let shown = if has("--verbose") { 20 } else { 0 };
+        for (micros, what) in longest.iter().take(shown) {
+            println!("                 {micros} us: {what}");
+        }
         println!(
             "PING every 1 ms  p99 {p99} us, max {max} us of {} (goal: {PING_US_MAX})",
             waits.len()

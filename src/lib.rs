@@ -1,4 +1,30 @@
-//! dqhost
+//! dqhost runs delayed and retried messages: they wait in a store until they are due, and each is
+//! then handled by a WebAssembly component in a sandbox of its own, which answers *ack*, *nack* or
+//! *reject*.
+//!
+//! ```text
+//! send ──> pending ──due──> ready ──reserve──> unack ──ack──> gone
+//!             ^                                 │ ^ │
+//!             └──────────nack with a delay──────┘ │ └──no retries left, or reject──> garbage ──> dead letter
+//!                                                 │
+//!              retry <──nack at once, lease over──┘   (and back into unack by reserve)
+//! ```
+//!
+//! [`message::State`] says of each state how a message enters it, how it leaves, and who repairs it
+//! after a crash.
+//!
+//! # Layers
+//!
+//! Imports point down this list only; `tests/it/layers.rs` checks it.
+//!
+//! * [`cli`]: the command line, and the one place that puts concrete parts together
+//! * [`host`]: the loop that moves messages; leases; settlement
+//! * [`runtime`]: the sandbox; knows no store
+//! * [`verdict`]: what follows from how a handler ended; pure
+//! * [`store`]: the contract of a store, and Redis behind it; knows no handler
+//! * [`text`]: text from outside, made fit for a terminal
+//! * [`message`]: the vocabulary
+
 pub mod cli;
 pub mod host;
 pub mod message;

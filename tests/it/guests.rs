@@ -181,7 +181,48 @@ async fn sleeper_is_stopped_within_its_host_call() {
         handler.run(call(b"600000", 1)).await.outcome,
         Outcome::TimedOut { limit }
     );
-    assert_eq!(handler.run(call(b"1", 1)).await.outcome, Outcome::Acked);
+}
+
+#[tokio::test]
+async fn sleeper_acks_when_it_has_slept() {
+    assert_eq!(run("sleeper", b"1", 1).await.outcome, Outcome::Acked);
+}
+
+#[tokio::test]
+async fn a_guest_moves_its_limit_as_far_as_it_may() {
+    let (time, time_max) = (Duration::from_secs(2), Duration::from_mins(10));
+    let (_runtime, handler) = load(
+        "sleeper",
+        Limits {
+            time,
+            time_max,
+            ..limits()
+        },
+    );
+    let extend = |ms: &str| Call {
+        headers: vec![("extend-ms".to_owned(), ms.to_owned())],
+        ..call(b"2500", 1)
+    };
+    let report = handler.run(extend("60000")).await;
+    assert_eq!(report.outcome, Outcome::Acked);
+    assert!(report.duration > time);
+    let numbers: Vec<u64> = report
+        .log
+        .split(|c: char| !c.is_ascii_digit())
+        .filter_map(|n| n.parse().ok())
+        .collect();
+    let [granted, wanted, left] = numbers[..] else {
+        panic!("{}", report.log)
+    };
+    assert!(wanted == 60_000 && granted <= wanted && left <= granted && left > 0);
+    // Beyond the maximum it gets the maximum; without any it is stopped.
+    let report = handler.run(extend("99999999999")).await;
+    let granted: u64 = report.log.split(' ').nth(1).unwrap().parse().unwrap();
+    assert!(granted > 500_000 && granted <= 600_000, "{granted}");
+    assert_eq!(
+        handler.run(call(b"600000", 1)).await.outcome,
+        Outcome::TimedOut { limit: time }
+    );
 }
 
 #[tokio::test]

@@ -1,7 +1,9 @@
-//! Sleeps in a host call for the milliseconds that its payload names, then acks.
+//! Sleeps in a host call for the milliseconds that its payload names, then acks. With a header
+//! `extend-ms` it asks for that much time first, and prints what it has.
 
 wit_bindgen::generate!({ path: "../../wit", world: "consumer" });
 
+use dqhost::queue::delivery;
 use dqhost::queue::types::{Message, Verdict};
 use exports::dqhost::queue::handler::Guest;
 
@@ -9,6 +11,11 @@ struct Handler;
 
 impl Guest for Handler {
     fn handle(msg: Message) -> Verdict {
+        let wanted = msg.headers.iter().find(|(key, _)| key == "extend-ms");
+        if let Some(ms) = wanted.and_then(|(_, value)| value.parse().ok()) {
+            println!("granted {} of {ms} ms", delivery::extend(ms));
+            println!("{} ms are left", delivery::remaining_ms());
+        }
         let text = String::from_utf8_lossy(&msg.payload);
         match text.trim().parse::<u64>() {
             Ok(ms) => {
