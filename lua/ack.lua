@@ -16,10 +16,7 @@
 -- include: held
 local unack, counts, attempts, headers, history, stats =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local ids, lefts, tries = {}, {}, {}
-for i = 1, #KEYS - 6 do
-  ids[i], lefts[i], tries[i] = ARGV[3 * i - 2], ARGV[3 * i - 1], ARGV[3 * i]
-end
+local ids, lefts, tries = claims(1, 3)
 local ours = held(unack, counts, attempts, ids, lefts, tries)
 redis.call('HLEN', headers)
 redis.call('HLEN', history)

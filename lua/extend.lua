@@ -13,10 +13,7 @@
 -- include: clock
 -- include: held
 local unack, counts, attempts = KEYS[1], KEYS[2], KEYS[3]
-local ids, lefts, tries = {}, {}, {}
-for i = 1, (#ARGV - 1) / 3 do
-  ids[i], lefts[i], tries[i] = ARGV[3 * i - 1], ARGV[3 * i], ARGV[3 * i + 1]
-end
+local ids, lefts, tries = claims(2, 3)
 local ours = held(unack, counts, attempts, ids, lefts, tries)
 local lease_end = score(now_ceil_ms + tonumber(ARGV[1]))
 local result, leases = {}, {}

@@ -22,10 +22,7 @@
 local keys = {unack = KEYS[1], counts = KEYS[2], attempts = KEYS[3], history = KEYS[4],
   pending = KEYS[5], retry = KEYS[6], garbage = KEYS[7]}
 local stats = KEYS[8]
-local ids, lefts, tries = {}, {}, {}
-for i = 1, #ARGV / 5 do
-  ids[i], lefts[i], tries[i] = ARGV[5 * i - 4], ARGV[5 * i - 3], ARGV[5 * i - 2]
-end
+local ids, lefts, tries = claims(1, 5)
 local ours = held(keys.unack, keys.counts, keys.attempts, ids, lefts, tries)
 redis.call('HLEN', stats)
 

@@ -20,10 +20,7 @@
 local keys = {unack = KEYS[1], counts = KEYS[2], attempts = KEYS[3], history = KEYS[4],
   retry = KEYS[5], garbage = KEYS[6]}
 local stats = KEYS[7]
-local ids, lefts, tries = {}, {}, {}
-for i = 1, #ARGV / 4 do
-  ids[i], lefts[i], tries[i] = ARGV[4 * i - 3], ARGV[4 * i - 2], ARGV[4 * i - 1]
-end
+local ids, lefts, tries = claims(1, 4)
 local ours = held(keys.unack, keys.counts, keys.attempts, ids, lefts, tries)
 redis.call('HLEN', stats)
 

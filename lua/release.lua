@@ -18,10 +18,7 @@
 -- include: held
 local unack, counts, attempts, ready, retry, stats =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local ids, lefts, tries = {}, {}, {}
-for i = 1, (#ARGV - 1) / 3 do
-  ids[i], lefts[i], tries[i] = ARGV[3 * i - 1], ARGV[3 * i], ARGV[3 * i + 1]
-end
+local ids, lefts, tries = claims(2, 3)
 local ours = held(unack, counts, attempts, ids, lefts, tries)
 redis.call('LLEN', ready)
 redis.call('LLEN', retry)

@@ -16,8 +16,10 @@ use crate::store::StoreError;
 use crate::text::printable;
 
 mod dead;
+mod log;
 mod ndjson;
 mod open;
+mod payload;
 mod print;
 mod read;
 mod send;

@@ -1,3 +1,14 @@
+-- claims: the claims that the caller names in ARGV, from `first` on, one each `stride` arguments:
+-- id, retries left, "failed:released". Three lists of equal length.
+local function claims(first, stride)
+  local ids, lefts, tries = {}, {}, {}
+  for at = first, #ARGV, stride do
+    local n = #ids + 1
+    ids[n], lefts[n], tries[n] = ARGV[at], ARGV[at + 1], ARGV[at + 2]
+  end
+  return ids, lefts, tries
+end
+
 -- held: which of these deliveries are still the current ones. Reads only.
 --
 -- A delivery is current when its id is in unack and its token is unchanged: the retries left and

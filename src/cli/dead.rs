@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use clap::{Args, Subcommand};
 
 use super::read::{PageArgs, how_much, show_page};
-use super::{Exit, QueueArg, StoreArgs, Usage, open, up};
+use super::{Exit, QueueArg, StoreArgs, Usage, log, open};
 use crate::message::{MessageId, QueueName, RETRIES_MAX, State};
 use crate::store::{BATCH_MAX, Page, Redriven, Store};
 use crate::text::printable;
@@ -104,7 +104,7 @@ async fn chosen(
 }
 
 async fn redrive(args: RedriveArgs) -> anyhow::Result<Exit> {
-    up::log_to_stderr("warn", false)?;
+    log::to_stderr("warn", false)?;
     let store = open::store(&args.store).await?;
     let queue = &args.queue.queue;
     let ids = chosen(&args.which, &*store, queue).await?;
@@ -129,7 +129,7 @@ async fn redrive(args: RedriveArgs) -> anyhow::Result<Exit> {
 }
 
 async fn delete(args: DeleteArgs) -> anyhow::Result<Exit> {
-    up::log_to_stderr("warn", false)?;
+    log::to_stderr("warn", false)?;
     let store = open::store(&args.store).await?;
     let queue = &args.queue.queue;
     let ids = chosen(&args.which, &*store, queue).await?;

@@ -11,7 +11,7 @@ use base64::Engine;
 use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 
-use super::{Exit, print, send, time};
+use super::{Exit, payload, print, time};
 use crate::message::{Due, Headers, NewMessage, QueueName, RETRIES_MAX};
 use crate::store::{BATCH_MAX, Store};
 use crate::text::printable;
@@ -39,7 +39,7 @@ struct Line {
 
 impl Line {
     fn into_message(self, defaults: &Defaults) -> Result<NewMessage, String> {
-        let payload = match (self.payload, self.payload_base64) {
+        let bytes = match (self.payload, self.payload_base64) {
             (Some(serde_json::Value::String(text)), None) => text.into_bytes(),
             (Some(value), None) => value.to_string().into_bytes(),
             (None, Some(text)) => base64::engine::general_purpose::STANDARD
@@ -68,12 +68,12 @@ impl Line {
             Some(headers) => headers.into_iter().collect(),
             None => defaults.headers.clone(),
         };
-        send::check(&payload, &headers, defaults.max_payload)?;
+        payload::check(&bytes, &headers, defaults.max_payload)?;
         Ok(NewMessage {
             due,
             retries,
             headers,
-            ..NewMessage::new(payload)
+            ..NewMessage::new(bytes)
         })
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use super::{Exit, QueueArg, StoreArgs, open, print, up};
+use super::{Exit, QueueArg, StoreArgs, log, open, print};
 use crate::message::{MessageId, QueueName, State};
 use crate::store::{Cancelled, Page};
 use crate::text::printable;
@@ -23,7 +23,7 @@ pub(super) struct StatsArgs {
 }
 
 pub(super) async fn stats(args: StatsArgs) -> anyhow::Result<Exit> {
-    up::log_to_stderr("warn", false)?;
+    log::to_stderr("warn", false)?;
     let store = open::store(&args.store).await?;
     let queues = if args.queue.is_empty() {
         store.queues().await?
@@ -101,7 +101,7 @@ pub(super) struct GetArgs {
 }
 
 pub(super) async fn get(args: GetArgs) -> anyhow::Result<Exit> {
-    up::log_to_stderr("warn", false)?;
+    log::to_stderr("warn", false)?;
     let store = open::store(&args.store).await?;
     let queue = &args.queue.queue;
     let Some(record) = store.get(queue, &MessageId::from(args.id.as_str())).await? else {
@@ -179,7 +179,7 @@ pub(super) async fn show_page(
     state: State,
     args: PageArgs,
 ) -> anyhow::Result<Exit> {
-    up::log_to_stderr("warn", false)?;
+    log::to_stderr("warn", false)?;
     let store = open::store(store).await?;
     let payload_max = if args.json {
         usize::MAX >> 1
@@ -228,7 +228,7 @@ pub(super) struct CancelArgs {
 }
 
 pub(super) async fn cancel(args: CancelArgs) -> anyhow::Result<Exit> {
-    up::log_to_stderr("warn", false)?;
+    log::to_stderr("warn", false)?;
     let store = open::store(&args.store).await?;
     let ids: Vec<MessageId> = args.ids.iter().map(|id| id.as_str().into()).collect();
     let answers = store.cancel(&args.queue.queue, &ids).await?;

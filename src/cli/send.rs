@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::io::AsyncReadExt;
 
-use super::{Exit, QueueArg, StoreArgs, Usage, ndjson, open, print, time};
-use crate::message::{Due, HEADERS_MAX, Headers, NewMessage, PAYLOAD_MAX_DEFAULT, RETRIES_MAX};
+use super::{Exit, QueueArg, StoreArgs, Usage, log, ndjson, open, payload, print, time};
+use crate::message::{Due, NewMessage, PAYLOAD_MAX_DEFAULT, RETRIES_MAX};
 
 #[derive(Debug, Args)]
 pub(super) struct SendArgs {
@@ -74,32 +74,11 @@ fn header(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Refuses what no host would take.
-pub(super) fn check(payload: &[u8], headers: &Headers, max_payload: usize) -> Result<(), String> {
-    if payload.len() > max_payload {
-        return Err(format!(
-            "the payload has {} bytes and the limit is {max_payload}; send a reference to it, or \
-             raise --max-payload",
-            payload.len()
-        ));
-    }
-    let size: usize = headers
-        .iter()
-        .map(|(key, value)| key.len() + value.len() + 6)
-        .sum();
-    if size > HEADERS_MAX {
-        return Err(format!(
-            "the headers take {size} bytes and the limit is {HEADERS_MAX}"
-        ));
-    }
-    Ok(())
-}
-
 pub(super) async fn send(args: SendArgs) -> anyhow::Result<Exit> {
-    super::up::log_to_stderr("warn", false)?;
+    log::to_stderr("warn", false)?;
     if args.ndjson {
         let source = args.payload.as_deref().unwrap_or("-");
-        let input = input(source)?.ok_or_else(|| {
+        let input = payload::source(source)?.ok_or_else(|| {
             Usage(format!(
                 "--ndjson reads - or @FILE, and {source:?} is neither"
             ))
@@ -114,7 +93,7 @@ pub(super) async fn send(args: SendArgs) -> anyhow::Result<Exit> {
         return ndjson::send(input, &*store, &args.queue.queue, &defaults, args.json).await;
     }
     let text = args.payload.as_deref().unwrap_or_default();
-    let payload = match input(text)? {
+    let bytes = match payload::source(text)? {
         None => text.as_bytes().to_vec(),
         Some(source) => {
             let mut bytes = Vec::new();
@@ -130,29 +109,16 @@ pub(super) async fn send(args: SendArgs) -> anyhow::Result<Exit> {
             bytes
         }
     };
-    check(&payload, &args.headers, args.max_payload).map_err(Usage)?;
+    payload::check(&bytes, &args.headers, args.max_payload).map_err(Usage)?;
     let message = NewMessage {
         due: args.timing.due(),
         retries: args.retries,
         headers: args.headers,
-        ..NewMessage::new(payload)
+        ..NewMessage::new(bytes)
     };
     let store = open::store(&args.store).await?;
     for sent in store.send(&args.queue.queue, &[message]).await? {
         print::sent(&sent, args.json)?;
     }
     Ok(Exit::Done)
-}
-
-/// What `-` and `@FILE` stand for; none for anything else.
-fn input(source: &str) -> anyhow::Result<Option<Box<dyn AsyncRead + Unpin + Send>>> {
-    if source == "-" {
-        return Ok(Some(Box::new(tokio::io::stdin())));
-    }
-    let Some(path) = source.strip_prefix('@') else {
-        return Ok(None);
-    };
-    let file = std::fs::File::open(path)
-        .map_err(|error| Usage(format!("cannot read the payload from {path}: {error}")))?;
-    Ok(Some(Box::new(tokio::fs::File::from_std(file))))
 }

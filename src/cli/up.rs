@@ -1,7 +1,6 @@
 //! `dqhost up`: puts a store, a runtime and a host together.
 
 use std::collections::HashMap;
-use std::io::IsTerminal;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -12,9 +11,8 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use tracing_subscriber::EnvFilter;
 
-use super::{Exit, StoreArgs, Usage, open, time};
+use super::{Exit, StoreArgs, Usage, log, open, time};
 use crate::host::{self, HostConfig, Served, Stage};
 use crate::message::{NewMessage, QueueName, RETRIES_MAX};
 use crate::runtime::{Handler, HandlerError, Limits, Runtime};
@@ -177,7 +175,7 @@ impl Drop for Workers {
 }
 
 pub(super) async fn up(args: UpArgs) -> anyhow::Result<Exit> {
-    log_to_stderr(&args.log, args.log_format == LogFormat::Json)?;
+    log::to_stderr(&args.log, args.log_format == LogFormat::Json)?;
     let files = queue_files(&args)?;
     if args.slots.get() > SLOTS_MAX {
         return Err(Usage(format!(
@@ -295,28 +293,4 @@ fn stage_by_signals() -> anyhow::Result<watch::Receiver<Stage>> {
         sender.closed().await;
     });
     Ok(receiver)
-}
-
-/// Logs to stderr. A bare level is meant for this program; the libraries below keep to warnings.
-pub(super) fn log_to_stderr(level: &str, json: bool) -> anyhow::Result<()> {
-    let directives = match level {
-        "error" | "warn" | "info" | "debug" | "trace" => {
-            format!("warn,dqhost={level},guest={level}")
-        }
-        other => other.to_owned(),
-    };
-    let filter = EnvFilter::try_new(&directives)
-        .map_err(|error| Usage(format!("--log {level:?} is not understood: {error}")))?;
-    let ansi = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(ansi)
-        .with_target(false);
-    let result = if json {
-        builder.json().flatten_event(true).try_init()
-    } else {
-        builder.try_init()
-    };
-    result.map_err(|error| anyhow::anyhow!("the log cannot be set up: {error}"))
 }

@@ -8,9 +8,10 @@ use futures_util::FutureExt;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::Shared;
 use super::pause::Pause;
-use super::settle::{Finished, Run};
-use super::{Shared, record};
+use super::record::{self, Run};
+use super::settle::Finished;
 use crate::message::Delivery;
 use crate::runtime::{Call, Report};
 use crate::store::{BATCH_MAX, First, Reservation, Settlement, StoreResult};

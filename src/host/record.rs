@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::settle::Run;
+use super::flights::FlightId;
 use crate::message::{Attempt, MessageId, QueueName};
 use crate::runtime::Report;
 use crate::store::{Settled, Settlement};
@@ -13,6 +13,15 @@ const KEPT_LOG_MAX: usize = 2 * 1024;
 
 /// Lines of a guest's output that go to the log, for each run.
 const LOGGED_LINES_MAX: usize = 20;
+
+/// The run that ended.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub flight: FlightId,
+    pub attempt: u32,
+    pub attempts_max: u32,
+    pub report: Report,
+}
 
 /// What is kept of a failed attempt.
 pub(super) fn attempt(number: u32, report: &Report, host: &str, handler: &str) -> Attempt {

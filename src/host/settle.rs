@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::flights::FlightId;
+use super::Shared;
 use super::pause::Pause;
-use super::{Shared, record};
+use super::record::{self, Run};
 use crate::message::Claim;
-use crate::runtime::Report;
 use crate::store::{BATCH_MAX, Settled, Settlement};
 
 /// A handler has ended.
@@ -18,15 +17,6 @@ pub(super) struct Finished {
     pub claim: Claim,
     pub settlement: Settlement,
     pub run: Run,
-}
-
-/// The run that ended.
-#[derive(Debug)]
-pub(super) struct Run {
-    pub flight: FlightId,
-    pub attempt: u32,
-    pub attempts_max: u32,
-    pub report: Report,
 }
 
 /// Settles what one queue's handlers bring, until all senders are gone.
