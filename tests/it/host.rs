@@ -93,7 +93,7 @@ fn a_crashed_hosts_messages_are_delivered_again_with_the_attempt_counted() {
             "--handler",
             &path("sleeper"),
             "--lease",
-            "1s",
+            "3s",
             "--slots",
             "4",
             "--timeout",
@@ -125,7 +125,7 @@ fn a_terminated_host_finishes_what_it_can_and_gives_the_rest_back() {
             "--timeout",
             "1h",
             "--drain",
-            "1500ms",
+            "5s",
         ],
     );
     eventually("it is in hand", || {
@@ -194,7 +194,7 @@ fn handlers_that_run_for_several_leases_run_once() {
     let server = RedisServer::start();
     let url = server.url();
     for _ in 0..4 {
-        send(&url, "default", "2500", &[]);
+        send(&url, "default", "6500", &[]);
     }
     run(
         Some(&url),
@@ -202,7 +202,7 @@ fn handlers_that_run_for_several_leases_run_once() {
             "--handler",
             &path("sleeper"),
             "--lease",
-            "700ms",
+            "2s",
             "--exit-when-empty",
         ],
         0,

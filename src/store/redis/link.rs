@@ -11,6 +11,7 @@ use tokio::sync::Mutex;
 
 use super::scripts::{self, Script};
 use crate::store::{StoreError, StoreResult};
+use crate::text::printable;
 
 /// How long to wait for a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
@@ -124,7 +125,7 @@ impl Link {
     /// What a library error means to us.
     pub(super) fn error(&self, operation: &'static str, error: &RedisError) -> StoreError {
         let store = self.store.to_string();
-        let reason = error.to_string();
+        let reason = printable(&error.to_string()).into_owned();
         match error.kind() {
             ErrorKind::AuthenticationFailed | ErrorKind::Server(ServerErrorKind::NoPerm) => {
                 StoreError::Unusable {
