@@ -223,9 +223,8 @@ pub async fn run(
     shared.totals.summary()
 }
 
-/// The loop, until the stage changes or everything is done. Each turn gives every queue its part
-/// of the free slots, starting with another one each time, so that a long backlog in one queue
-/// leaves room for the others.
+/// The loop, until the stage changes or everything is done. Each turn looks at every queue,
+/// starting with another one each time.
 async fn work(shared: &Arc<Shared>, lanes: &mut [Lane], stage: &mut watch::Receiver<Stage>) {
     let queues: Vec<QueueName> = shared.lanes.iter().map(|lane| lane.queue.clone()).collect();
     for turn in 0.. {
@@ -234,12 +233,13 @@ async fn work(shared: &Arc<Shared>, lanes: &mut [Lane], stage: &mut watch::Recei
             lane.after_progress(shared);
         }
         for place in 0..lanes.len() {
-            let free = shared
-                .slots
-                .available_permits()
-                .div_ceil(lanes.len() - place);
-            let lane = &mut lanes[(turn + place) % queues.len()];
-            sleep = sleep.min(lane.pass(shared, free).await);
+            let index = (turn + place) % queues.len();
+            let free = free_slots(shared, lanes, index);
+            sleep = sleep.min(lanes[index].pass(shared, free).await);
+        }
+        if (0..lanes.len()).any(|i| lanes[i].is_hungry() && free_slots(shared, lanes, i) > 0) {
+            // One that kept to its share while another looked and found nothing.
+            sleep = Duration::ZERO;
         }
         if *stage.borrow() != Stage::Run {
             return;
@@ -258,6 +258,22 @@ async fn work(shared: &Arc<Shared>, lanes: &mut [Lane], stage: &mut watch::Recei
             () = reached(stage, Stage::Drain) => return,
         }
     }
+}
+
+/// The slots that a queue may fill now: all that are free, but no more than its equal share while
+/// messages of another queue wait, so that neither a long backlog nor slow handlers of one keep the
+/// others from running.
+fn free_slots(shared: &Shared, lanes: &[Lane], index: usize) -> usize {
+    let free = shared.slots.available_permits();
+    let contended = lanes
+        .iter()
+        .enumerate()
+        .any(|(other, lane)| other != index && lane.is_hungry());
+    if !contended {
+        return free;
+    }
+    let share = shared.config.slots.div_ceil(lanes.len());
+    free.min(share.saturating_sub(shared.flights.running(index)))
 }
 
 /// Returns when the host is told to go that far; never when nobody is left who could tell it.

@@ -26,6 +26,10 @@ const SLOTS_MAX: usize = 4096;
 /// timers wait for 61 ticks when every slot computes.
 const WORKER_EVENT_INTERVAL: u32 = 8;
 
+/// New handlers come from other threads, and a worker looks for those before it goes on with each
+/// of its own. By default it would first let its busy guests run for 61 ticks.
+const WORKER_GLOBAL_QUEUE_INTERVAL: u32 = 1;
+
 #[derive(Debug, Args)]
 pub(super) struct UpArgs {
     /// The handler: a WebAssembly component that exports dqhost:queue/handler
@@ -155,6 +159,7 @@ impl Workers {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .thread_name("handler")
             .event_interval(WORKER_EVENT_INTERVAL)
+            .global_queue_interval(WORKER_GLOBAL_QUEUE_INTERVAL)
             .enable_all()
             .build()
             .context("no threads for the handlers")?;

@@ -113,6 +113,16 @@ impl Flights {
         }
     }
 
+    /// How many handlers of one queue run.
+    pub(super) fn running(&self, lane: usize) -> usize {
+        let table = self.lock();
+        table
+            .1
+            .values()
+            .filter(|flight| flight.lane == lane && !flight.finished)
+            .count()
+    }
+
     /// The deliveries of one queue whose lease is to be renewed.
     pub(super) fn to_renew(&self, lane: usize) -> Vec<(FlightId, Claim)> {
         let now = Instant::now();

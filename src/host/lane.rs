@@ -93,6 +93,11 @@ impl Lane {
         }
     }
 
+    /// True when messages may wait that could be reserved at once.
+    pub(super) fn is_hungry(&self) -> bool {
+        self.may_wait && self.pause.remaining().is_zero()
+    }
+
     /// True when the last look found nothing that waits.
     pub(super) fn is_idle(&self) -> bool {
         !self.may_wait && self.advance_at > Instant::now()

@@ -248,6 +248,34 @@ fn a_handler_that_never_returns_is_stopped_while_the_others_go_on() {
     );
 }
 
+/// A backlog of handlers that never return cannot take the slots that another queue needs, nor the
+/// threads: the others are all acked while none of the first has ended.
+#[test]
+fn slow_handlers_of_one_queue_leave_the_others_their_share() {
+    let server = RedisServer::start();
+    let url = server.url();
+    for _ in 0..10 {
+        send(&url, "slow", "x", &[]);
+    }
+    let well: Vec<String> = (0..30)
+        .map(|n| send(&url, "well", &n.to_string(), &[]))
+        .collect();
+    let queues = [
+        format!("--queue=slow={}", path("spin")),
+        format!("--queue=well={}", path("echo")),
+    ];
+    let mut args: Vec<&str> = queues.iter().map(String::as_str).collect();
+    args.extend(["--slots", "4", "--timeout", "1h"]);
+    let mut host = Host::start(&url, &args);
+    for id in &well {
+        host.wait_for("acked", |line| line["id"] == id.as_str());
+    }
+    // With nothing else to do, the slow ones may have all slots.
+    eventually("all slots are in use", || {
+        (stats(&url, "slow")["unack"] == 4).then_some(())
+    });
+}
+
 #[test]
 fn a_trap_is_a_nack_with_the_back_off_of_the_queue() {
     let server = RedisServer::start();
