@@ -61,7 +61,11 @@ for i, old in ipairs(olds) do
 end
 if #gone == 0 then return result end
 
-for _, pair in ipairs(renames) do redis.call('RENAME', pair[1], pair[2]) end
+for _, pair in ipairs(renames) do
+  redis.call('RENAME', pair[1], pair[2])
+  -- A delayqueue producer may have set a TTL, which no dqhost has seen if only others tried it.
+  redis.call('PERSIST', pair[2])
+end
 redis.call('HSET', counts, unpack(budgets))
 redis.call('HSET', history, unpack(lines))
 if #extras > 0 then redis.call('HSET', headers, unpack(extras)) end

@@ -8,6 +8,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand};
 
 use crate::message::QueueName;
@@ -74,10 +75,12 @@ struct StoreArgs {
     #[arg(long, value_name = "URL", env = "DQHOST_REDIS", hide_env_values = true)]
     redis: Option<String>,
     /// Name the keys dp:QUEUE:... instead of {dp:QUEUE}:..., as a delayqueue without UseHashTagKey
-    #[arg(long, env = "DQHOST_NO_HASH_TAG")]
+    #[arg(long, env = "DQHOST_NO_HASH_TAG",
+        value_parser = BoolishValueParser::new())]
     no_hash_tag: bool,
     /// Accept a Redis whose maxmemory-policy may delete messages when its memory is full
-    #[arg(long, env = "DQHOST_ALLOW_EVICTION")]
+    #[arg(long, env = "DQHOST_ALLOW_EVICTION",
+        value_parser = BoolishValueParser::new())]
     allow_eviction: bool,
 }
 

@@ -21,7 +21,7 @@ use self::flights::Flights;
 use self::lane::{Lane, News};
 use crate::message::{Claim, QueueName};
 use crate::runtime::Handler;
-use crate::store::{HostInfo, Settled, Settlement, Store, StoreResult};
+use crate::store::{HOST_SILENCE, HostInfo, Settled, Settlement, Store, StoreResult};
 use crate::verdict::Backoff;
 
 mod flights;
@@ -31,13 +31,16 @@ mod pause;
 mod record;
 mod settle;
 
-/// How often a host tells the others of itself, and after how long a silent one is forgotten.
+/// How often a host tells the others of itself.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
-const HEARTBEAT_SILENCE: Duration = Duration::from_secs(20);
 
 /// How long a host that stops tries to give back what it has in hand. What it cannot give back is
 /// delivered again when the lease ends.
 const RELEASE_LIMIT: Duration = Duration::from_secs(3);
+
+/// Results of one queue that may wait for the store, for each slot, before its messages are no
+/// longer reserved.
+const UNSETTLED_PER_SLOT_MAX: usize = 4;
 
 /// A queue and what handles it.
 pub struct Served {
@@ -224,19 +227,24 @@ pub async fn run(
 }
 
 /// The loop, until the stage changes or everything is done. Each turn looks at every queue,
-/// starting with another one each time.
+/// starting with the one after that which filled a slot last.
 async fn work(shared: &Arc<Shared>, lanes: &mut [Lane], stage: &mut watch::Receiver<Stage>) {
     let queues: Vec<QueueName> = shared.lanes.iter().map(|lane| lane.queue.clone()).collect();
-    for turn in 0.. {
-        let mut sleep = shared.config.poll;
+    let mut first = 0;
+    loop {
+        let (mut sleep, mut filled) = (shared.config.poll, None);
         for lane in &mut *lanes {
             lane.after_progress(shared);
         }
         for place in 0..lanes.len() {
-            let index = (turn + place) % queues.len();
+            let index = (first + place) % queues.len();
             let free = free_slots(shared, lanes, index);
             sleep = sleep.min(lanes[index].pass(shared, free).await);
+            if lanes[index].has_started() {
+                filled = Some(index);
+            }
         }
+        first = filled.map_or(first, |index| index + 1);
         if (0..lanes.len()).any(|i| lanes[i].is_hungry() && free_slots(shared, lanes, i) > 0) {
             // One that kept to its share while another looked and found nothing.
             sleep = Duration::ZERO;
@@ -261,10 +269,14 @@ async fn work(shared: &Arc<Shared>, lanes: &mut [Lane], stage: &mut watch::Recei
 }
 
 /// The slots that a queue may fill now: all that are free, but no more than its equal share while
-/// messages of another queue wait, so that neither a long backlog nor slow handlers of one keep the
-/// others from running.
+/// messages of another queue wait; none while so many of its results wait for the store that it
+/// would only fill the memory.
 fn free_slots(shared: &Shared, lanes: &[Lane], index: usize) -> usize {
     let free = shared.slots.available_permits();
+    let (running, unsettled) = shared.flights.running_and_unsettled(index);
+    if unsettled > shared.config.slots * UNSETTLED_PER_SLOT_MAX {
+        return 0;
+    }
     let contended = lanes
         .iter()
         .enumerate()
@@ -273,7 +285,7 @@ fn free_slots(shared: &Shared, lanes: &[Lane], index: usize) -> usize {
         return free;
     }
     let share = shared.config.slots.div_ceil(lanes.len());
-    free.min(share.saturating_sub(shared.flights.running(index)))
+    free.min(share.saturating_sub(running))
 }
 
 /// Returns when the host is told to go that far; never when nobody is left who could tell it.
@@ -323,7 +335,16 @@ async fn drain(shared: &Shared, stage: &mut watch::Receiver<Stage>) {
     }
     let mut given_up = shared.flights.give_up_running();
     // A message is given back only when its handler has really ended.
-    let _ = tokio::time::timeout(RELEASE_LIMIT, shared.tasks.wait()).await;
+    if tokio::time::timeout(RELEASE_LIMIT, shared.tasks.wait())
+        .await
+        .is_err()
+    {
+        tracing::warn!(
+            "a handler has not ended; {} messages wait for their leases to end",
+            given_up.len()
+        );
+        return;
+    }
     for (index, lane) in shared.lanes.iter().enumerate() {
         let claims: Vec<Claim> = given_up
             .extract_if(.., |(of, _)| *of == index)
@@ -372,7 +393,7 @@ async fn beat(shared: Arc<Shared>) {
             };
             let _ = shared
                 .store
-                .heartbeat(&lane.queue, &info, HEARTBEAT_SILENCE)
+                .heartbeat(&lane.queue, &info, HOST_SILENCE)
                 .await;
         }
     }

@@ -181,6 +181,12 @@ fn pool(slots: usize, limits: Limits) -> PoolingAllocationConfig {
         .total_memories(n.saturating_mul(2))
         .total_tables(n.saturating_mul(4))
         .total_stacks(n)
+        // A component that wants more is refused when it is loaded, instead of taking what others
+        // need.
+        .max_core_instances_per_component(40)
+        .max_memories_per_component(2)
+        .max_tables_per_component(4)
+        .table_elements(limits::TABLE_ELEMENTS_MAX)
         .max_memory_size(limits.memory)
         .max_component_instance_size(4 << 20)
         .max_core_instance_size(4 << 20)

@@ -201,6 +201,9 @@ pub struct Totals {
     pub deleted: u64,
 }
 
+/// After how long a silent host is no longer shown.
+pub const HOST_SILENCE: Duration = Duration::from_secs(20);
+
 /// A host, as its heartbeat shows it to the others.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct HostInfo {
@@ -311,8 +314,8 @@ pub trait Store: Send + Sync + 'static {
     /// Takes a host off the list.
     async fn leave(&self, queue: &QueueName, host_id: &str) -> StoreResult<()>;
 
-    /// The hosts on this queue that have been heard of lately.
-    async fn hosts(&self, queue: &QueueName) -> StoreResult<Vec<HostInfo>>;
+    /// The hosts on this queue that have been heard of within `silence`.
+    async fn hosts(&self, queue: &QueueName, silence: Duration) -> StoreResult<Vec<HostInfo>>;
 
     /// Returns when a message may have become ready in one of these queues sooner than the caller
     /// knew, or never. A hint: it may come without need and it may be lost, so callers wait with a

@@ -34,6 +34,42 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
+/// JSON with every unsafe character written as an escape: the same value, fit for a terminal.
+#[must_use]
+pub fn printable_json(json: &str) -> Cow<'_, str> {
+    if !json.contains(is_unsafe) {
+        return Cow::Borrowed(json);
+    }
+    let mut safe = String::with_capacity(json.len() + 16);
+    for c in json.chars() {
+        if is_unsafe(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                let _ = write!(safe, "\\u{unit:04x}");
+            }
+        } else {
+            safe.push(c);
+        }
+    }
+    Cow::Owned(safe)
+}
+
+/// The text cut so that it takes at most `max` bytes within JSON, with a mark when it was cut.
+#[must_use]
+pub fn cut_for_json(text: &str, max: usize) -> Cow<'_, str> {
+    let mut size = 0;
+    for (at, c) in text.char_indices() {
+        size += match c {
+            '"' | '\\' | '\n' | '\r' | '\t' => 2,
+            c if u32::from(c) < 0x20 => 6,
+            c => c.len_utf8(),
+        };
+        if size > max {
+            return cut(text, at);
+        }
+    }
+    Cow::Borrowed(text)
+}
+
 /// The text cut to at most `max` bytes, at a character's border, with a mark when it was cut.
 #[must_use]
 pub fn cut(text: &str, max: usize) -> Cow<'_, str> {
@@ -110,7 +146,26 @@ mod tests {
         assert_eq!(payload(&"ééé".as_bytes()[..5], 4), "éé…");
     }
 
+    #[test]
+    fn what_goes_into_json_is_cut_by_its_size_there() {
+        assert_eq!(cut_for_json("plain", 5), "plain");
+        assert_eq!(
+            cut_for_json("\u{1}\u{1}\u{1}", 12),
+            "\u{1}\u{1}[cut: 1 bytes more]"
+        );
+        assert_eq!(cut_for_json("\"\"x", 4), "\"\"[cut: 1 bytes more]");
+    }
+
     proptest! {
+        #[test]
+        fn json_keeps_its_value_and_loses_its_power(text: String) {
+            let json = serde_json::json!({ "text": text }).to_string();
+            let safe = printable_json(&json);
+            prop_assert!(!safe.contains(is_unsafe));
+            let back: serde_json::Value = serde_json::from_str(&safe).unwrap();
+            prop_assert_eq!(back["text"].as_str(), Some(text.as_str()));
+        }
+
         #[test]
         fn nothing_unsafe_is_left(text in any::<String>(), bytes in any::<Vec<u8>>()) {
             prop_assert!(!printable(&text).contains(is_unsafe));

@@ -2,19 +2,29 @@
 -- unack -> pending (a delay), retry (at once), or garbage (no retries left, or final)
 --
 -- keys: {unack=, counts=, attempts=, history=, pending=, retry=, garbage=}; pending may be absent
--- when no entry has a delay. failed: at most 1,000 of
+-- when no entry has a delay. failed: at most 100 of
 -- {id=, delay_ms= or nil, final=true or nil, record=}; record is one line of JSON.
 --
 -- Reads and checks everything, then writes; the id is put where it goes before it leaves unack.
 
--- The record added to a message's history, of which the last 20 lines are kept.
+-- The record added to a message's history, of which the latest lines are kept: at most 20, and at
+-- most 6 KiB unless the last alone is longer. A history is read and written whole, so its size is
+-- what a script costs.
 local function appended(lines, record)
   if not lines then return record end
-  local _, breaks = string.gsub(lines, '\n', '')
-  if breaks >= 19 then
-    lines = string.sub(lines, string.find(lines, '\n', 1, true) + 1)
+  local breaks, at = 0, 0
+  repeat
+    at = string.find(lines, '\n', at + 1, true)
+    if at then breaks = breaks + 1 end
+  until not at
+  local from, over = 1, #lines + 1 + #record - 6144
+  while from <= #lines and (breaks >= 19 or from - 1 < over) do
+    local stop = string.find(lines, '\n', from, true)
+    from = stop and stop + 1 or #lines + 1
+    breaks = breaks - 1
   end
-  return lines .. '\n' .. record
+  if from > #lines then return record end
+  return string.sub(lines, from) .. '\n' .. record
 end
 
 local function fail(keys, failed)

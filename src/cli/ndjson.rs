@@ -4,15 +4,17 @@
 //! ends is served as it flows. A line that is wrong is reported with its number and left out; the
 //! others go in.
 
-use std::collections::BTreeMap;
+use std::fmt;
 
 use anyhow::Context;
 use base64::Engine;
-use serde::Deserialize;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 
 use super::{Exit, payload, print, time};
-use crate::message::{Due, Headers, NewMessage, QueueName, RETRIES_MAX};
+use crate::message::{Due, Headers, NewMessage, QueueName, RETRIES_MAX, Sent};
 use crate::store::{BATCH_MAX, Store};
 use crate::text::printable;
 
@@ -28,20 +30,47 @@ pub(super) struct Defaults {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
-    payload: Option<serde_json::Value>,
+    payload: Option<Box<RawValue>>,
     payload_base64: Option<String>,
     #[serde(rename = "in")]
     delay: Option<String>,
     at: Option<String>,
     retries: Option<u32>,
-    headers: Option<BTreeMap<String, String>>,
+    #[serde(default, deserialize_with = "pairs")]
+    headers: Option<Headers>,
+}
+
+/// An object as a list of pairs, in the order written; names may repeat.
+fn pairs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Headers>, D::Error> {
+    struct Pairs;
+
+    impl<'de> Visitor<'de> for Pairs {
+        type Value = Option<Headers>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object of strings")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut headers = Headers::new();
+            while let Some(pair) = map.next_entry()? {
+                headers.push(pair);
+            }
+            Ok(Some(headers))
+        }
+    }
+
+    deserializer.deserialize_map(Pairs)
 }
 
 impl Line {
     fn into_message(self, defaults: &Defaults) -> Result<NewMessage, String> {
         let bytes = match (self.payload, self.payload_base64) {
-            (Some(serde_json::Value::String(text)), None) => text.into_bytes(),
-            (Some(value), None) => value.to_string().into_bytes(),
+            // A string is its text; anything else is sent as it was written, to the last digit.
+            (Some(value), None) => match serde_json::from_str::<String>(value.get()) {
+                Ok(text) => text.into_bytes(),
+                Err(_) => value.get().as_bytes().to_vec(),
+            },
             (None, Some(text)) => base64::engine::general_purpose::STANDARD
                 .decode(text)
                 .map_err(|error| format!("payload_base64 is not base64: {error}"))?,
@@ -64,10 +93,7 @@ impl Line {
                 "retries {retries} are over the limit of {RETRIES_MAX}"
             ));
         }
-        let headers = match self.headers {
-            Some(headers) => headers.into_iter().collect(),
-            None => defaults.headers.clone(),
-        };
+        let headers = self.headers.unwrap_or_else(|| defaults.headers.clone());
         payload::check(&bytes, &headers, defaults.max_payload)?;
         Ok(NewMessage {
             due,
@@ -96,37 +122,42 @@ pub(super) async fn send(
     let mut reader = BufReader::with_capacity(1 << 20, input);
     let mut batch = Vec::new();
     let (mut number, mut sent, mut wrong) = (0u64, 0u64, 0u64);
+    let mut printing = true;
     loop {
         let line = read_line(&mut reader, line_max(defaults))
             .await
             .context("reading the lines")?;
         let ended = line.is_none();
-        if let Some(line) = line {
-            number += 1;
-            let parsed = match &line {
-                Ok(line) if line.trim_ascii().is_empty() => continue,
-                Ok(line) => parse(line, defaults),
-                Err(TooLong) => Err(format!("it is longer than {} bytes", line_max(defaults))),
-            };
-            match parsed {
-                Ok(message) => batch.push(message),
-                Err(error) => {
-                    wrong += 1;
-                    eprintln!("line {number} is not sent: {}", printable(&error));
-                }
+        number += u64::from(!ended);
+        let parsed = match line {
+            None => None,
+            Some(Ok(line)) if line.trim_ascii().is_empty() => None,
+            Some(Ok(line)) => Some(parse(&line, defaults)),
+            Some(Err(TooLong)) => Some(Err(format!(
+                "it is longer than {} bytes",
+                line_max(defaults)
+            ))),
+        };
+        match parsed {
+            None => {}
+            Some(Ok(message)) => batch.push(message),
+            Some(Err(error)) => {
+                wrong += 1;
+                eprintln!("line {number} is not sent: {}", printable(&error));
             }
         }
-        if batch.len() >= BATCH_MAX || (!batch.is_empty() && (ended || reader.buffer().is_empty()))
-        {
+        // What is in hand goes out before the next read may wait for input.
+        let may_wait = ended || !reader.buffer().contains(&b'\n');
+        if batch.len() >= BATCH_MAX || (may_wait && !batch.is_empty()) {
             let accepted = store.send(queue, &batch).await.with_context(|| {
                 format!(
                     "{sent} messages were accepted before; of those up to line {number} that \
-                         came after them, some may have been"
+                     came after them, some may have been"
                 )
             })?;
             sent += accepted.len() as u64;
-            for sent in &accepted {
-                print::sent(sent, json)?;
+            if printing {
+                printing = print_all(&accepted, json)?;
             }
             batch.clear();
         }
@@ -139,6 +170,17 @@ pub(super) async fn send(
         (0, _) => Exit::Failed,
         _ => Exit::Partly,
     })
+}
+
+/// Prints the answers. False when nobody reads them any more, which is no reason to stop sending.
+fn print_all(accepted: &[Sent], json: bool) -> std::io::Result<bool> {
+    for sent in accepted {
+        match print::sent(sent, json) {
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(false),
+            other => other?,
+        }
+    }
+    Ok(true)
 }
 
 /// A payload of the largest size, every byte written as \u00xx, and the other fields.
@@ -194,6 +236,15 @@ mod tests {
         let line = br#"{"payload":{"a":1},"in":"2s","retries":5,"headers":{"k":"v"}}"#;
         let message = parse(line, &defaults()).unwrap();
         assert_eq!(message.payload, b"{\"a\":1}");
+        let exact = r#"{"b": 12345678901234567890123, "a": 1.10}"#;
+        let line = format!(r#"{{"payload":{exact},"headers":{{"z":"1","a":"2","z":"3"}}}}"#);
+        let kept = parse(line.as_bytes(), &defaults()).unwrap();
+        assert_eq!(kept.payload, exact.as_bytes());
+        let headers = [("z", "1"), ("a", "2"), ("z", "3")];
+        assert_eq!(
+            kept.headers,
+            headers.map(|(k, v)| (k.to_owned(), v.to_owned()))
+        );
         assert_eq!(message.due, Due::In(Duration::from_secs(2)));
         assert_eq!(
             (message.retries, message.headers),

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::time::rfc3339;
 use crate::message::{Attempt, HistoryEntry, Record, Sent, State};
-use crate::text::{payload, printable};
+use crate::text::{payload, printable, printable_json};
 
 /// Bytes of a payload in a list, and in the view of one message.
 pub(super) const PAYLOAD_IN_LIST: usize = 60;
@@ -14,7 +14,11 @@ const PAYLOAD_IN_FULL: usize = 1 << 20;
 
 /// One line of JSON.
 pub(super) fn json_line(value: &Value) -> io::Result<()> {
-    writeln!(io::stdout().lock(), "{value}")
+    writeln!(
+        io::stdout().lock(),
+        "{}",
+        printable_json(&value.to_string())
+    )
 }
 
 /// The answer to one message sent.

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{Exit, QueueArg, StoreArgs, log, open, print};
 use crate::message::{MessageId, QueueName, State};
-use crate::store::{Cancelled, Page};
+use crate::store::{Cancelled, HOST_SILENCE, Page};
 use crate::text::printable;
 
 #[derive(Debug, Args)]
@@ -33,7 +33,7 @@ pub(super) async fn stats(args: StatsArgs) -> anyhow::Result<Exit> {
     let mut rows = Vec::new();
     for queue in queues {
         let counts = store.counts(&queue).await?;
-        let hosts = store.hosts(&queue).await?;
+        let hosts = store.hosts(&queue, HOST_SILENCE).await?;
         rows.push((queue, counts, hosts));
     }
     if args.json {

@@ -26,9 +26,10 @@ const SLOTS_MAX: usize = 4096;
 /// timers wait for 61 ticks when every slot computes.
 const WORKER_EVENT_INTERVAL: u32 = 8;
 
-/// New handlers come from other threads, and a worker looks for those before it goes on with each
-/// of its own. By default it would first let its busy guests run for 61 ticks.
-const WORKER_GLOBAL_QUEUE_INTERVAL: u32 = 1;
+/// New handlers come from other threads, and a worker takes one of those and one of its own in turn.
+/// By default it would first let its busy guests run for 61 ticks; with 1 it would never go on with
+/// them while new ones come.
+const WORKER_GLOBAL_QUEUE_INTERVAL: u32 = 2;
 
 #[derive(Debug, Args)]
 pub(super) struct UpArgs {
@@ -37,7 +38,13 @@ pub(super) struct UpArgs {
     handler: Option<PathBuf>,
     /// A queue to serve, with a handler of its own if it should not have that of --handler; may be
     /// repeated [default: default]
-    #[arg(long, short, value_name = "NAME[=FILE]")]
+    #[arg(
+        long,
+        short,
+        value_name = "NAME[=FILE]",
+        env = "DQHOST_QUEUE",
+        value_delimiter = ','
+    )]
     queue: Vec<QueueSpec>,
     /// Handlers that run at a time, over all queues
     #[arg(long, value_name = "N", default_value = "16", env = "DQHOST_SLOTS")]
@@ -264,8 +271,15 @@ fn cache_folder() -> Option<PathBuf> {
         );
         return None;
     }
-    let mode = std::fs::metadata(&folder).ok()?.mode();
-    if mode & 0o077 != 0 {
+    let metadata = std::fs::metadata(&folder).ok()?;
+    if metadata.uid() != rustix::process::geteuid().as_raw() {
+        tracing::warn!(
+            "compiled code is not cached: {} belongs to another user",
+            printable(&folder.display().to_string())
+        );
+        return None;
+    }
+    if metadata.mode() & 0o077 != 0 {
         tracing::warn!(
             "compiled code is not cached: others can write to {}; mend it with `chmod 700 {}`",
             printable(&folder.display().to_string()),

@@ -113,14 +113,18 @@ impl Flights {
         }
     }
 
-    /// How many handlers of one queue run.
-    pub(super) fn running(&self, lane: usize) -> usize {
+    /// How many handlers of one queue run, and how many of its results wait for the store.
+    pub(super) fn running_and_unsettled(&self, lane: usize) -> (usize, usize) {
         let table = self.lock();
-        table
-            .1
-            .values()
-            .filter(|flight| flight.lane == lane && !flight.finished)
-            .count()
+        let (mut running, mut unsettled) = (0, 0);
+        for flight in table.1.values().filter(|flight| flight.lane == lane) {
+            *(if flight.finished {
+                &mut unsettled
+            } else {
+                &mut running
+            }) += 1;
+        }
+        (running, unsettled)
     }
 
     /// The deliveries of one queue whose lease is to be renewed.

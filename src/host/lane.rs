@@ -8,11 +8,11 @@ use futures_util::FutureExt;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::Shared;
 use super::pause::Pause;
 use super::record::{self, Run};
 use super::settle::Finished;
-use crate::message::Delivery;
+use super::{Shared, leases};
+use crate::message::{Claim, Delivery};
 use crate::runtime::{Call, Report};
 use crate::store::{BATCH_MAX, First, Reservation, Settlement, StoreResult};
 use crate::verdict::{self, Outcome};
@@ -63,6 +63,8 @@ pub(super) struct Lane {
     /// True when messages may wait that no reservation has looked for.
     may_wait: bool,
     reservations: u32,
+    /// Whether the last pass filled a slot.
+    started: bool,
     pause: Pause,
 }
 
@@ -74,6 +76,7 @@ impl Lane {
             advance_at: Instant::now(),
             may_wait: true,
             reservations: 0,
+            started: false,
             pause: Pause::default(),
         }
     }
@@ -93,6 +96,11 @@ impl Lane {
         }
     }
 
+    /// True when the last pass filled a slot.
+    pub(super) fn has_started(&self) -> bool {
+        self.started
+    }
+
     /// True when messages may wait that could be reserved at once.
     pub(super) fn is_hungry(&self) -> bool {
         self.may_wait && self.pause.remaining().is_zero()
@@ -107,6 +115,7 @@ impl Lane {
     /// long nothing more is to be done here unless a slot becomes free or a hint comes; an error
     /// pauses this queue and no other.
     pub(super) async fn pass(&mut self, shared: &Arc<Shared>, free: usize) -> Duration {
+        self.started = false;
         let left = self.pause.remaining();
         if !left.is_zero() {
             return left;
@@ -162,8 +171,17 @@ impl Lane {
             let asked_at = Instant::now();
             let deliveries = shared.store.reserve(queue, wanted).await?;
             self.may_wait = deliveries.len() == wanted.max;
+            let kept_until = asked_at + shared.config.lease;
+            if Instant::now() + leases::margin(shared.config.lease) >= kept_until {
+                tracing::warn!(%queue, "the store answered so late that {} leases were almost \
+                    over; their messages are given back", deliveries.len());
+                let claims: Vec<Claim> = deliveries.into_iter().map(|d| d.claim).collect();
+                shared.store.release(queue, &claims).await?;
+                return Ok(());
+            }
             for delivery in deliveries {
                 self.start(shared, delivery, asked_at);
+                self.started = true;
             }
         }
         Ok(())
@@ -186,8 +204,9 @@ impl Lane {
         let task = async move {
             let (attempt, attempts_max) = (delivery.attempt, delivery.attempts_max);
             let report = run(&shared_in_task, lane, delivery).await;
+            let is_ours = shared_in_task.flights.finished(flight);
             drop(slot);
-            if !shared_in_task.flights.finished(flight) {
+            if !is_ours {
                 return;
             }
             let host = &shared_in_task;

@@ -12,11 +12,16 @@ fn tick(lease: Duration) -> Duration {
     (lease / 10).min(Duration::from_secs(1))
 }
 
+/// So long before its end a lease counts as over: time enough to notice and to stop the handler.
+pub(super) fn margin(lease: Duration) -> Duration {
+    tick(lease) * 2
+}
+
 /// Runs until dropped. At each tick:
 ///
 /// 1. leases of which a third is over are renewed, one request a queue; a request that is under
 ///    way is not repeated, and one that takes longer than a third of a lease is given up;
-/// 2. deliveries whose lease ends within two ticks are given up, whatever the requests do.
+/// 2. deliveries whose lease ends within the margin are given up, whatever the requests do.
 pub(super) async fn keep(shared: Arc<Shared>) {
     let every = tick(shared.config.lease);
     let mut clock = tokio::time::interval(every);
@@ -33,7 +38,7 @@ pub(super) async fn keep(shared: Arc<Shared>) {
                 *renewal = Some(tokio::spawn(renew(Arc::clone(&shared), lane)));
             }
         }
-        for (lane, claim) in shared.flights.give_up_ending(every * 2) {
+        for (lane, claim) in shared.flights.give_up_ending(margin(shared.config.lease)) {
             tracing::warn!(
                 queue = %shared.lanes[lane].queue,
                 id = %crate::text::printable(claim.id.as_str()),

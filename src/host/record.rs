@@ -6,10 +6,11 @@ use super::flights::FlightId;
 use crate::message::{Attempt, MessageId, QueueName};
 use crate::runtime::Report;
 use crate::store::{Settled, Settlement};
-use crate::text::{cut, printable};
+use crate::text::{cut_for_json, printable};
 
-/// Bytes of a guest's output that are kept with a failed attempt.
-const KEPT_LOG_MAX: usize = 2 * 1024;
+/// Bytes that are kept of a failed attempt's reason and of what the guest printed, as JSON.
+const KEPT_REASON_MAX: usize = 512;
+const KEPT_LOG_MAX: usize = 1024;
 
 /// Lines of a guest's output that go to the log, for each run.
 const LOGGED_LINES_MAX: usize = 20;
@@ -32,11 +33,11 @@ pub(super) fn attempt(number: u32, report: &Report, host: &str, handler: &str) -
         attempt: number,
         at_ms: millis(at),
         class: report.outcome.class().to_owned(),
-        reason: report.outcome.reason(),
+        reason: cut_for_json(&report.outcome.reason(), KEPT_REASON_MAX).into_owned(),
         duration_ms: Some(millis(report.duration)),
         host: host.to_owned(),
         handler: handler.to_owned(),
-        log: cut(&report.log, KEPT_LOG_MAX).into_owned(),
+        log: cut_for_json(&report.log, KEPT_LOG_MAX).into_owned(),
     }
 }
 
@@ -69,7 +70,7 @@ pub(super) fn log(
     let reason = printable(&reason);
     match (answer, settlement) {
         (Settled::LeaseLost, _) => tracing::warn!(
-            %queue, %id, attempt, class, "refused: the lease had ended, and the message is delivered again"),
+            %queue, %id, attempt, class, "refused: its lease had ended, or an earlier try had settled it"),
         (Settled::Done, Settlement::Ack) => {
             tracing::info!(%queue, %id, attempt, ?took, "acked");
         }

@@ -87,9 +87,9 @@ pub(super) struct Ceiling {
     pub exceeded: bool,
 }
 
-/// Elements that the tables of one store may have together. A component of a Rust guest has some
-/// hundreds; large language runtimes some tens of thousands.
-const TABLE_ELEMENTS_MAX: usize = 200_000;
+/// Elements that one table may have. A component of a Rust guest has some hundreds; large language
+/// runtimes some tens of thousands.
+pub(super) const TABLE_ELEMENTS_MAX: usize = 200_000;
 
 impl Ceiling {
     pub(super) fn new(memory: usize) -> Self {

@@ -32,6 +32,7 @@ mod link;
 mod open;
 mod read;
 mod scripts;
+mod settle;
 mod wake;
 mod write;
 
@@ -201,8 +202,8 @@ impl Store for RedisStore {
         self.beat(queue, host_id, "", Duration::from_hours(1)).await
     }
 
-    async fn hosts(&self, queue: &QueueName) -> StoreResult<Vec<HostInfo>> {
-        self.read_hosts(queue).await
+    async fn hosts(&self, queue: &QueueName, silence: Duration) -> StoreResult<Vec<HostInfo>> {
+        self.read_hosts(queue, silence).await
     }
 
     async fn wait(&self, queues: &[QueueName]) {

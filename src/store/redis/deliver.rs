@@ -8,7 +8,7 @@ use super::decode::{self, bytes, decode, settled, text, unexpected};
 use super::keys::Keys;
 use super::{
     Advanced, BATCH_MAX, Claim, Delivery, First, MessageId, QueueName, RedisStore, Reservation,
-    Settled, Settlement, StoreResult, Token, evalsha, ms, scripts,
+    Settled, StoreResult, Token, evalsha, ms, scripts,
 };
 
 /// Messages that each script of an `advance` moves at most. Promoting 1,000 takes 4.6 ms when the
@@ -16,8 +16,14 @@ use super::{
 /// several more; a quarter of that leaves others their turn.
 const ADVANCE_STEP: usize = 250;
 
+/// Messages whose history a script rewrites at most: each may be 6 KiB.
+pub(super) const FAIL_STEP: usize = 100;
+
+/// Payloads that are read in one request, so that it ends well within a request's time limit.
+const PAYLOADS_STEP: usize = 64;
+
 /// Appends a claim as the scripts take it: id, retries left, "failed:released".
-fn add_claim(command: &mut Cmd, claim: &Claim) {
+pub(super) fn add_claim(command: &mut Cmd, claim: &Claim) {
     let (left, attempts) = claim
         .token
         .0
@@ -41,15 +47,16 @@ impl RedisStore {
     pub(super) async fn advance_queue(&self, queue: &QueueName) -> StoreResult<Advanced> {
         const OPERATION: &str = "advance";
         let k = self.keys(queue);
-        let step = |script, keys: &[&String]| {
+        let step = |script, keys: &[&String], limit: usize| {
             let mut command = evalsha(script, keys.iter().map(|key| key.as_str()));
-            command.arg(ADVANCE_STEP);
+            command.arg(limit);
             command
         };
         let commands = [
             step(
                 &scripts::PENDING_TO_READY,
                 &[&k.pending, &k.ready, &k.retry, &k.attempts, &k.due],
+                ADVANCE_STEP,
             ),
             step(
                 &scripts::UNACK_TO_RETRY,
@@ -62,10 +69,12 @@ impl RedisStore {
                     &k.garbage,
                     &k.stats,
                 ],
+                FAIL_STEP,
             ),
             step(
                 &scripts::COLLECT_GARBAGE,
                 &[&k.garbage, &k.dead, &k.counts, &k.attempts, &k.stats],
+                ADVANCE_STEP,
             ),
         ];
         let answers = self.work.run(OPERATION, &commands).await?;
@@ -94,7 +103,7 @@ impl RedisStore {
             promoted,
             expired,
             buried,
-            more: promoted.max(expired).max(buried) >= ADVANCE_STEP,
+            more: promoted.max(buried) >= ADVANCE_STEP || expired >= FAIL_STEP,
             next_in: next.map(|at| Duration::from_millis((at - now).max(0).unsigned_abs())),
         })
     }
@@ -151,7 +160,19 @@ impl RedisStore {
             return Ok(deliveries);
         }
         let ids: Vec<MessageId> = deliveries.iter().map(|d| d.claim.id.clone()).collect();
-        let payloads = self.payloads(&k, &ids).await?;
+        let mut payloads = Vec::with_capacity(ids.len());
+        for step in ids.chunks(PAYLOADS_STEP) {
+            match self.payloads(&k, step).await {
+                Ok(some) => payloads.extend(some),
+                Err(error) => {
+                    // Nothing runs without its payload, so nothing is to cost an attempt. If this
+                    // fails too, the leases end.
+                    let claims: Vec<Claim> = deliveries.into_iter().map(|d| d.claim).collect();
+                    let _ = self.release_deliveries(queue, &claims).await;
+                    return Err(error);
+                }
+            }
+        }
         for (delivery, payload) in deliveries.iter_mut().zip(payloads) {
             delivery.payload = payload;
         }
@@ -224,31 +245,6 @@ impl RedisStore {
         self.each_claim("extend", claims, base).await
     }
 
-    pub(super) async fn settle_deliveries(
-        &self,
-        queue: &QueueName,
-        settlements: &[(Claim, Settlement)],
-    ) -> StoreResult<Vec<Settled>> {
-        const OPERATION: &str = "settle";
-        let k = self.keys(queue);
-        let mut result = vec![Settled::LeaseLost; settlements.len()];
-        for start in (0..settlements.len()).step_by(BATCH_MAX) {
-            let step = &settlements[start..settlements.len().min(start + BATCH_MAX)];
-            let (commands, places) = settle_commands(&k, step);
-            let answers = self.leases.run(OPERATION, &commands).await?;
-            for (answer, places) in answers.into_iter().zip(places) {
-                let codes: Vec<i64> = decode(&self.name, OPERATION, answer)?;
-                if codes.len() != places.len() {
-                    return Err(unexpected(&self.name, OPERATION));
-                }
-                for (place, code) in places.into_iter().zip(codes) {
-                    result[start + place] = settled(code);
-                }
-            }
-        }
-        Ok(result)
-    }
-
     pub(super) async fn release_deliveries(
         &self,
         queue: &QueueName,
@@ -270,74 +266,4 @@ impl RedisStore {
         };
         self.each_claim("release", claims, base).await
     }
-}
-
-/// The scripts that settle up to [`BATCH_MAX`] deliveries, and for each script the places of its
-/// answers.
-fn settle_commands(k: &Keys, step: &[(Claim, Settlement)]) -> (Vec<Cmd>, Vec<Vec<usize>>) {
-    let place = |wanted: fn(&Settlement) -> bool| -> Vec<usize> {
-        (0..step.len())
-            .filter(|&index| wanted(&step[index].1))
-            .collect()
-    };
-    let acks = place(|s| matches!(s, Settlement::Ack));
-    let nacks = place(|s| matches!(s, Settlement::Nack { .. }));
-    let rejects = place(|s| matches!(s, Settlement::Reject { .. }));
-
-    let payloads: Vec<String> = acks
-        .iter()
-        .map(|&index| k.message(&step[index].0.id))
-        .collect();
-    let ack_keys = [
-        &k.unack,
-        &k.counts,
-        &k.attempts,
-        &k.headers,
-        &k.history,
-        &k.stats,
-    ];
-    let mut ack = evalsha(
-        &scripts::ACK,
-        ack_keys.into_iter().chain(&payloads).map(String::as_str),
-    );
-    let nack_keys = [
-        &k.unack,
-        &k.counts,
-        &k.attempts,
-        &k.history,
-        &k.pending,
-        &k.retry,
-        &k.garbage,
-        &k.stats,
-    ];
-    let mut nack = evalsha(&scripts::NACK, nack_keys.map(String::as_str));
-    let reject_keys = [
-        &k.unack,
-        &k.counts,
-        &k.attempts,
-        &k.history,
-        &k.retry,
-        &k.garbage,
-        &k.stats,
-    ];
-    let mut reject = evalsha(&scripts::REJECT, reject_keys.map(String::as_str));
-
-    for (claim, settlement) in step {
-        match settlement {
-            Settlement::Ack => add_claim(&mut ack, claim),
-            Settlement::Nack { delay, attempt } => {
-                add_claim(&mut nack, claim);
-                nack.arg(delay.map_or(String::new(), |delay| ms(delay).to_string()));
-                nack.arg(serde_json::json!(attempt).to_string());
-            }
-            Settlement::Reject { attempt } => {
-                add_claim(&mut reject, claim);
-                reject.arg(serde_json::json!(attempt).to_string());
-            }
-        }
-    }
-    [(ack, acks), (nack, nacks), (reject, rejects)]
-        .into_iter()
-        .filter(|(_, places)| !places.is_empty())
-        .unzip()
 }

@@ -2,6 +2,7 @@
 //! a time-out among them, so that a black hole is left as soon as it is noticed.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -28,6 +29,21 @@ pub(super) struct Link {
     /// Held while connecting, so that many callers make one connection. The number tells a
     /// connection from its successors: only the one that failed is thrown away.
     current: Mutex<(u64, Option<MultiplexedConnection>)>,
+    /// The last connection that failed. Apart from the mutex, since it is noted where nothing can
+    /// be awaited: a request that is given up by its caller is one that was not answered in time.
+    broken: AtomicU64,
+}
+
+/// Notes a connection as broken unless its request was answered.
+struct Unanswered<'a> {
+    broken: &'a AtomicU64,
+    number: u64,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        self.broken.fetch_max(self.number, Ordering::Relaxed);
+    }
 }
 
 impl Link {
@@ -36,12 +52,15 @@ impl Link {
             client,
             store,
             current: Mutex::new((0, None)),
+            broken: AtomicU64::new(0),
         }
     }
 
     async fn connection(&self) -> RedisResult<(u64, MultiplexedConnection)> {
         let mut current = self.current.lock().await;
-        if let (number, Some(connection)) = &*current {
+        if let (number, Some(connection)) = &*current
+            && *number > self.broken.load(Ordering::Relaxed)
+        {
             return Ok((*number, connection.clone()));
         }
         let config = AsyncConnectionConfig::new()
@@ -55,13 +74,6 @@ impl Link {
         Ok((current.0, made))
     }
 
-    async fn discard(&self, number: u64) {
-        let mut current = self.current.lock().await;
-        if current.0 == number {
-            current.1 = None;
-        }
-    }
-
     /// Sends commands in one round trip. Each has an answer of its own; the error is that of the
     /// connection.
     async fn exchange(&self, commands: &[&Cmd]) -> RedisResult<Vec<RedisResult<Value>>> {
@@ -71,6 +83,10 @@ impl Link {
         for command in commands {
             pipeline.add_command((*command).clone());
         }
+        let unanswered = Unanswered {
+            broken: &self.broken,
+            number,
+        };
         let answer: RedisResult<Vec<RedisResult<Value>>> =
             pipeline.query_async(&mut connection).await;
         let lost = match &answer {
@@ -79,8 +95,8 @@ impl Link {
                 .iter()
                 .any(|r| r.as_ref().is_err_and(needs_new_connection)),
         };
-        if lost {
-            self.discard(number).await;
+        if !lost {
+            std::mem::forget(unanswered);
         }
         answer
     }

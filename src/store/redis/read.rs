@@ -1,12 +1,15 @@
 //! What people ask for. Reads only, each bounded by its page.
 
+use std::collections::HashMap;
+use std::time::Duration;
+
 use redis::{Cmd, Value};
 
 use super::decode::{Fields, bytes, decode, record, score_ms, state, text, totals, unexpected};
 use super::keys::Keys;
 use super::{
     BATCH_MAX, Counts, HostInfo, MessageId, Page, QueueName, Record, RedisStore, State,
-    StoreResult, evalsha, scripts,
+    StoreResult, evalsha, ms, scripts,
 };
 
 fn command(name: &str, key: &str) -> Cmd {
@@ -206,18 +209,27 @@ impl RedisStore {
         })
     }
 
-    pub(super) async fn read_hosts(&self, queue: &QueueName) -> StoreResult<Vec<HostInfo>> {
+    pub(super) async fn read_hosts(
+        &self,
+        queue: &QueueName,
+        silence: Duration,
+    ) -> StoreResult<Vec<HostInfo>> {
+        const OPERATION: &str = "listing the hosts";
         let k = self.keys(queue);
-        let fields: Vec<Value> = self
-            .one(
-                &self.work,
-                "listing the hosts",
-                command("HVALS", &k.hosts_info),
-            )
-            .await?;
-        let mut hosts: Vec<HostInfo> = fields
+        let mut beats = command("ZRANGE", &k.hosts);
+        beats.arg(0).arg(-1).arg("WITHSCORES");
+        let commands = [redis::cmd("TIME"), beats, command("HGETALL", &k.hosts_info)];
+        let answers = self.work.run(OPERATION, &commands).await?;
+        let [time, beats, infos] =
+            <[Value; 3]>::try_from(answers).map_err(|_| unexpected(&self.name, OPERATION))?;
+        let (seconds, micros): (u64, u64) = decode(&self.name, OPERATION, time)?;
+        let since = (seconds * 1000 + micros / 1000).saturating_sub(ms(silence));
+        let beats: Vec<(String, String)> = decode(&self.name, OPERATION, beats)?;
+        let infos: HashMap<String, String> = decode(&self.name, OPERATION, infos)?;
+        let mut hosts: Vec<HostInfo> = beats
             .into_iter()
-            .filter_map(|json| serde_json::from_str(&text(json)).ok())
+            .filter(|(_, beat)| score_ms(beat).is_some_and(|at_ms| at_ms >= since))
+            .filter_map(|(id, _)| serde_json::from_str(infos.get(&id)?).ok())
             .collect();
         hosts.sort_by(|a, b| a.id.cmp(&b.id));
         Ok(hosts)

@@ -209,12 +209,24 @@ pub(crate) async fn hosts_are_seen_until_they_leave(store: &dyn Store) {
         store.heartbeat(&queue(), &host(id), LONG).await.unwrap();
     }
     store.heartbeat(&queue(), &host("a"), LONG).await.unwrap();
-    assert_eq!(store.hosts(&queue()).await.unwrap(), [host("a"), host("b")]);
+    assert_eq!(
+        store.hosts(&queue(), LONG).await.unwrap(),
+        [host("a"), host("b")]
+    );
     store.leave(&queue(), "a").await.unwrap();
-    assert_eq!(store.hosts(&queue()).await.unwrap(), [host("b")]);
+    assert_eq!(store.hosts(&queue(), LONG).await.unwrap(), [host("b")]);
+    // Nobody has been heard of within no time at all.
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    assert!(
+        store
+            .hosts(&queue(), Duration::ZERO)
+            .await
+            .unwrap()
+            .is_empty()
+    );
     // One that has been silent for longer than another allows is forgotten.
     let forget_b = async {
-        while store.hosts(&queue()).await.unwrap() != [host("c")] {
+        while store.hosts(&queue(), LONG).await.unwrap() != [host("c")] {
             store.heartbeat(&queue(), &host("c"), SHORT).await.unwrap();
         }
     };
