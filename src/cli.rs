@@ -145,8 +145,15 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version come this way too, with their own code and stream.
-            let _ = error.print();
+            if error.use_stderr() {
+                // It repeats what was given, which may be anything.
+                for line in error.render().to_string().lines() {
+                    eprintln!("{}", printable(line));
+                }
+            } else {
+                // Help and version.
+                let _ = error.print();
+            }
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };

@@ -9,7 +9,6 @@
 //! delivers its messages again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::mpsc::unbounded_channel;
@@ -21,7 +20,7 @@ use self::flights::Flights;
 use self::lane::{Lane, News};
 use crate::message::{Claim, QueueName};
 use crate::runtime::Handler;
-use crate::store::{HOST_SILENCE, HostInfo, Settled, Settlement, Store, StoreResult};
+use crate::store::{HOST_SILENCE, HostInfo, Settled, Store, StoreResult};
 use crate::verdict::Backoff;
 
 mod flights;
@@ -30,6 +29,10 @@ mod leases;
 mod pause;
 mod record;
 mod settle;
+mod totals;
+
+pub use totals::Summary;
+use totals::Totals;
 
 /// How often a host tells the others of itself.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
@@ -80,62 +83,6 @@ pub enum Stage {
     Drain,
     /// Stop now: handlers are interrupted and their messages given back.
     Now,
-}
-
-/// What a host did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Summary {
-    /// Messages done.
-    pub acked: u64,
-    /// Attempts that failed.
-    pub nacked: u64,
-    /// Messages rejected.
-    pub rejected: u64,
-    /// Results that came after their lease had ended and changed nothing.
-    pub stale: u64,
-    /// Handlers stopped because their lease could not be kept.
-    pub lost: u64,
-    /// Deliveries given back unhandled.
-    pub released: u64,
-}
-
-/// [`Summary`] in the making. Relaxed order: independent counters.
-#[derive(Debug, Default)]
-struct Totals {
-    acked: AtomicU64,
-    nacked: AtomicU64,
-    rejected: AtomicU64,
-    stale: AtomicU64,
-    lost: AtomicU64,
-    released: AtomicU64,
-}
-
-impl Totals {
-    fn settled(&self, settlement: &Settlement, answer: Settled) {
-        let counter = match (answer, settlement) {
-            (Settled::LeaseLost, _) => &self.stale,
-            (Settled::Done, Settlement::Ack) => &self.acked,
-            (Settled::Done, Settlement::Nack { .. }) => &self.nacked,
-            (Settled::Done, Settlement::Reject { .. }) => &self.rejected,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn lost(&self, count: u64) {
-        self.lost.fetch_add(count, Ordering::Relaxed);
-    }
-
-    fn summary(&self) -> Summary {
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Summary {
-            acked: get(&self.acked),
-            nacked: get(&self.nacked),
-            rejected: get(&self.rejected),
-            stale: get(&self.stale),
-            lost: get(&self.lost),
-            released: get(&self.released),
-        }
-    }
 }
 
 /// What the loop and the tasks beside it share of one queue.
@@ -245,8 +192,9 @@ async fn work(shared: &Arc<Shared>, lanes: &mut [Lane], stage: &mut watch::Recei
             }
         }
         first = filled.map_or(first, |index| index + 1);
-        if (0..lanes.len()).any(|i| lanes[i].is_hungry() && free_slots(shared, lanes, i) > 0) {
-            // One that kept to its share while another looked and found nothing.
+        // One may have kept to its share while another looked and found nothing.
+        let could_fill = |i: usize| lanes[i].is_hungry() && free_slots(shared, lanes, i) > 0;
+        if !sleep.is_zero() && (0..lanes.len()).any(could_fill) {
             sleep = Duration::ZERO;
         }
         if *stage.borrow() != Stage::Run {
@@ -273,6 +221,9 @@ async fn work(shared: &Arc<Shared>, lanes: &mut [Lane], stage: &mut watch::Recei
 /// would only fill the memory.
 fn free_slots(shared: &Shared, lanes: &[Lane], index: usize) -> usize {
     let free = shared.slots.available_permits();
+    if free == 0 {
+        return 0;
+    }
     let (running, unsettled) = shared.flights.running_and_unsettled(index);
     if unsettled > shared.config.slots * UNSETTLED_PER_SLOT_MAX {
         return 0;
@@ -360,10 +311,7 @@ async fn drain(shared: &Shared, stage: &mut watch::Receiver<Stage>) {
                     .iter()
                     .filter(|answer| **answer == Settled::Done)
                     .count();
-                shared
-                    .totals
-                    .released
-                    .fetch_add(done as u64, Ordering::Relaxed);
+                shared.totals.released(done as u64);
                 tracing::info!(queue = %lane.queue, "{done} messages given back unhandled");
             }
             Ok(Err(error)) => tracing::warn!(queue = %lane.queue,

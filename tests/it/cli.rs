@@ -5,7 +5,9 @@ use std::fs;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{RedisServer, dqhost, expect, feed, guest, run, stats, stderr, stdout};
+use crate::support::{
+    RedisServer, dqhost, eventually, expect, feed, guest, run, stats, stderr, stdout,
+};
 
 #[test]
 fn the_help_is_complete() {
@@ -362,4 +364,84 @@ fn the_statistics_show_every_queue_for_people_and_for_programs() {
         assert_eq!(value["queues"][index]["ready"], 1);
         assert_eq!(value["queues"][index]["totals"]["sent"], 1);
     }
+}
+
+#[test]
+fn lines_are_sent_as_they_come_and_whoever_reads_the_answers() {
+    use std::io::Write;
+    use std::process::Stdio;
+    let server = RedisServer::start();
+    let url = server.url();
+    // A pipe that stays open, with a blank line and half a line behind what is to be sent.
+    let mut child = dqhost(Some(&url), &["send", "--ndjson"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"{\"payload\":1}\n\n{\"pay").unwrap();
+    eventually("the first is there", || {
+        (stats(&url, "default")["ready"] == 1).then_some(())
+    });
+    // Nobody reads on: the rest goes in all the same.
+    drop(child.stdout.take());
+    stdin.write_all(b"load\":2}\n").unwrap();
+    for n in 0..3000 {
+        writeln!(stdin, "{{\"payload\":{n}}}").unwrap();
+    }
+    drop(stdin);
+    assert!(child.wait().unwrap().success());
+    assert_eq!(stats(&url, "default")["ready"], 3002);
+}
+
+#[test]
+fn nothing_hostile_reaches_the_terminal() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let hostile = "\x1b]52;c;aGk=\x07\u{9b}6n\u{7f}\u{202e}\u{200b}";
+    let header = format!("k={hostile}");
+    let id = stdout(&run(Some(&url), &["send", hostile, "--header", &header], 0));
+    for args in [
+        &["get", id.trim()] as &[&str],
+        &["get", id.trim(), "--json"],
+        &["list", "ready"],
+        &["list", "ready", "--json"],
+        &["stats"],
+    ] {
+        let text = stdout(&run(Some(&url), args, 0));
+        let bad = |c: char| (c.is_control() && c != '\n') || matches!(c, '\u{202e}' | '\u{200b}');
+        assert!(!text.contains(bad), "{args:?}: {text:?}");
+    }
+    let json: Value =
+        serde_json::from_slice(&run(Some(&url), &["get", id.trim(), "--json"], 0).stdout).unwrap();
+    assert_eq!(json["payload"], hostile);
+    assert!(!stderr(&run(Some(&url), &["get", hostile], 1)).contains('\x1b'));
+    assert!(!stderr(&run(Some(&url), &["send", "x", "--queue", hostile], 2)).contains('\x1b'));
+}
+
+#[test]
+fn settings_come_from_the_environment() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let with = |args: &[&str], settings: &[(&str, &str)], code| {
+        let mut command = dqhost(None, args);
+        command
+            .env("DQHOST_REDIS", &url)
+            .envs(settings.iter().copied());
+        expect(command.output().unwrap(), code)
+    };
+    let queue = [("DQHOST_QUEUE", "orders"), ("DQHOST_NO_HASH_TAG", "1")];
+    with(&["send", "x"], &queue, 0);
+    assert_eq!(server.command::<u64>(&["LLEN", "dp:orders:ready"]), 1);
+    with(
+        &["up", "--exit-when-empty"],
+        &[
+            queue[0],
+            queue[1],
+            ("DQHOST_HANDLER", guest("echo").to_str().unwrap()),
+        ],
+        0,
+    );
+    assert_eq!(server.command::<u64>(&["LLEN", "dp:orders:ready"]), 0);
+    with(&["send", "x"], &[("DQHOST_NO_HASH_TAG", "perhaps")], 2);
 }

@@ -1,10 +1,14 @@
 //! What the Redis store does to Redis, looked at from outside.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dqhost::message::{Due, MessageId, NewMessage, State};
 use dqhost::store::redis::{RedisOptions, RedisStore};
 use dqhost::store::{Settled, Settlement, Store, StoreError};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::contract::tools::*;
 use crate::support::RedisServer;
@@ -306,7 +310,6 @@ async fn passwords_are_asked_for_and_never_shown() {
 /// Stands in for an old server: Debian has none to install.
 #[tokio::test]
 async fn an_old_server_is_refused() {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
     tokio::spawn(async move {
@@ -354,5 +357,64 @@ async fn a_payload_id_of_any_form_is_survived() {
     assert_eq!(
         state_of(&*store, &MessageId::from("\x1b[2J")).await,
         Some(State::Dead)
+    );
+}
+
+/// Passes connections on to a server, until it is told to swallow what comes through those that it
+/// has: a black hole, in which nothing is refused and nothing answered.
+async fn proxy(server: &RedisServer) -> (String, Arc<AtomicUsize>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let swallowed = Arc::new(AtomicUsize::new(0));
+    let (path, hole) = (server.url().replace("unix://", ""), Arc::clone(&swallowed));
+    tokio::spawn(async move {
+        for number in 1.. {
+            let (client, _) = listener.accept().await.unwrap();
+            let redis = tokio::net::UnixStream::connect(&path).await.unwrap();
+            let hole = Arc::clone(&hole);
+            tokio::spawn(async move {
+                let (mut from_client, mut to_client) = client.into_split();
+                let (mut from_redis, mut to_redis) = redis.into_split();
+                tokio::spawn(async move { tokio::io::copy(&mut from_redis, &mut to_client).await });
+                let mut buffer = vec![0; 65_536];
+                while let Ok(read @ 1..) = from_client.read(&mut buffer).await {
+                    if number > hole.load(Ordering::SeqCst) {
+                        to_redis.write_all(&buffer[..read]).await.unwrap();
+                    }
+                }
+            });
+        }
+    });
+    (url, swallowed)
+}
+
+#[tokio::test]
+async fn a_request_that_was_given_up_leaves_a_black_hole_behind() {
+    let server = RedisServer::start();
+    let (url, swallowed) = proxy(&server).await;
+    let options = RedisOptions {
+        url,
+        hash_tag: true,
+        allow_eviction: false,
+    };
+    let store = RedisStore::open(&options).await.unwrap();
+    send(&store, "a", Due::NOW, 3).await;
+    let claims = [reserve_one(&store, LONG).await.claim];
+    assert_eq!(
+        store.extend(&queue(), &claims, LONG).await.unwrap(),
+        [Settled::Done]
+    );
+    // All connections so far, and no later one.
+    swallowed.store(2, Ordering::SeqCst);
+    let queue = queue();
+    let extend = store.extend(&queue, &claims, LONG);
+    assert!(
+        tokio::time::timeout(Duration::from_millis(50), extend)
+            .await
+            .is_err()
+    );
+    assert_eq!(
+        store.extend(&queue, &claims, LONG).await.unwrap(),
+        [Settled::Done]
     );
 }

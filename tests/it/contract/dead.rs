@@ -195,6 +195,23 @@ pub(crate) async fn the_history_is_bounded(store: &dyn Store) {
         .collect();
     assert_eq!(record.history, expected);
     assert_eq!(record.attempts, 30);
+    // By size as well: of long attempts fewer are kept, and always the last.
+    let long = |n: usize| attempt(&format!("{n} {}", "x".repeat(1500)));
+    for n in 0..5 {
+        let claim = reserve_one(store, LONG).await.claim;
+        let how = Settlement::Nack {
+            delay: None,
+            attempt: long(n),
+        };
+        settle(store, &claim, how).await;
+    }
+    let record = store.get(&queue(), &id).await.unwrap().unwrap();
+    let kept = record.history.len();
+    assert!((2..5).contains(&kept), "{kept}");
+    let expected: Vec<_> = (5 - kept..5)
+        .map(|n| HistoryEntry::Attempt(long(n)))
+        .collect();
+    assert_eq!(record.history, expected);
 }
 
 pub(crate) async fn hosts_are_seen_until_they_leave(store: &dyn Store) {
