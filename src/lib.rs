@@ -26,6 +26,7 @@
 //! * [`message`]: the vocabulary
 
 pub mod cli;
+pub mod clock;
 pub mod host;
 pub mod message;
 pub mod runtime;

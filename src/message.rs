@@ -268,6 +268,11 @@ pub enum State {
     Garbage,
     /// Kept until redriven or deleted by a person. Enters from garbage.
     Dead,
+    /// On its way from one store to another, and in no host's reach. In the store that it leaves it
+    /// enters from any state but unack and leaves when it has arrived; in the other it enters from
+    /// outside and leaves to the state it had. A move that was interrupted is ended by another one
+    /// between the same two stores, in either direction.
+    Moving,
 }
 
 impl State {
@@ -281,6 +286,7 @@ impl State {
             Self::Retry => "retry",
             Self::Garbage => "garbage",
             Self::Dead => "dead",
+            Self::Moving => "moving",
         }
     }
 }

@@ -20,7 +20,9 @@ use crate::message::{
     Attempt, Claim, Delivery, MessageId, NewMessage, QueueName, Record, Sent, State,
 };
 
+mod common;
 pub mod redis;
+pub mod sqlite;
 
 /// The most messages that one step inside a store moves. Methods take more and go on in steps.
 /// 1,000 keeps every Lua script in the low milliseconds and far from Lua's limit of 7,999 values.
@@ -164,12 +166,15 @@ pub struct Counts {
     pub retry: u64,
     /// Dead letters, with those about to be buried.
     pub dead: u64,
+    /// On the way to or from another store.
+    pub moving: u64,
     /// Totals since the queue exists.
     pub totals: Totals,
 }
 
 impl Counts {
-    /// True when nothing waits and nothing is in hand. Dead letters wait for a person only.
+    /// True when nothing waits and nothing is in hand. Dead letters wait for a person only, and what
+    /// is moving for the one who moves it.
     #[must_use]
     pub fn is_drained(&self) -> bool {
         self.pending + self.ready + self.unack + self.retry == 0

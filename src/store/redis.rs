@@ -17,6 +17,7 @@ use self::keys::Keys;
 use self::link::Link;
 use self::scripts::Script;
 use self::wake::Wake;
+use super::common::ms;
 use super::{
     Advanced, BATCH_MAX, Cancelled, Counts, First, HostInfo, Page, Redriven, Reservation, Settled,
     Settlement, Store, StoreError, StoreResult,
@@ -59,10 +60,6 @@ fn evalsha<'a>(script: &Script, keys: impl IntoIterator<Item = &'a str>) -> Cmd 
     let mut command = redis::cmd("EVALSHA");
     command.arg(&script.hash).arg(keys.len()).arg(keys);
     command
-}
-
-fn ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 impl RedisStore {

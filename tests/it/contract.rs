@@ -5,6 +5,8 @@ use std::future::Future;
 use std::sync::Arc;
 
 use dqhost::store::Store;
+use dqhost::store::sqlite::{SqliteOptions, SqliteStore};
+use tempfile::TempDir;
 
 use crate::support::RedisServer;
 
@@ -36,6 +38,40 @@ impl Fixture for RedisFixture {
 
     fn store(&self) -> Arc<dyn Store> {
         Arc::clone(&self.store)
+    }
+}
+
+struct SqliteFixture {
+    _folder: TempDir,
+    store: Arc<dyn Store>,
+}
+
+impl Fixture for SqliteFixture {
+    async fn new() -> Self {
+        let folder = TempDir::new().unwrap();
+        let options = SqliteOptions::file(folder.path().join("dqhost.db"));
+        let store = Arc::new(SqliteStore::open(&options).await.unwrap());
+        Self {
+            _folder: folder,
+            store,
+        }
+    }
+
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.store)
+    }
+}
+
+struct MemoryFixture(Arc<dyn Store>);
+
+impl Fixture for MemoryFixture {
+    async fn new() -> Self {
+        let store = SqliteStore::open(&SqliteOptions::memory()).await.unwrap();
+        Self(Arc::new(store))
+    }
+
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.0)
     }
 }
 
@@ -92,4 +128,6 @@ macro_rules! contract {
 
 contract! {
     redis: RedisFixture,
+    sqlite: SqliteFixture,
+    memory: MemoryFixture,
 }

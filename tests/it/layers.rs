@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// From the vocabulary to the program.
-const LAYERS: [&str; 7] = [
-    "message", "text", "store", "verdict", "runtime", "host", "cli",
+const LAYERS: [&str; 8] = [
+    "message", "clock", "text", "store", "verdict", "runtime", "host", "cli",
 ];
 
 fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) {
@@ -61,11 +61,14 @@ fn imports_point_down() {
 }
 
 #[test]
-fn only_the_redis_store_knows_redis_and_only_the_runtime_wasmtime() {
+fn what_others_made_is_known_in_one_place_each() {
     for (name, text) in source_files() {
         let uses = |what: &str| text.lines().any(|line| line.trim_start().starts_with(what));
         if !name.starts_with("store/redis") {
             assert!(!uses("use redis::"), "{name}");
+        }
+        if !name.starts_with("store/sqlite") {
+            assert!(!uses("use rusqlite"), "{name}");
         }
         if !name.starts_with("runtime") {
             assert!(!uses("use wasmtime"), "{name}");

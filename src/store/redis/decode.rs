@@ -3,7 +3,8 @@
 
 use redis::{FromRedisValue, Value};
 
-use crate::message::{Headers, HistoryEntry, MessageId, Record, State};
+use crate::message::{MessageId, Record, State};
+use crate::store::common::{headers, history};
 use crate::store::{Settled, StoreError, StoreResult, Totals};
 
 /// A reply that is not of the form that the script's header promises.
@@ -65,19 +66,6 @@ pub(super) fn failed(attempts: &str) -> u32 {
 /// The third number of "failed:released:left", which dead letters have.
 fn left_at_death(attempts: &str) -> Option<u32> {
     attempts.split(':').nth(2)?.parse().ok()
-}
-
-/// Headers as stored: JSON, a list of pairs.
-pub(super) fn headers(json: &str) -> Headers {
-    serde_json::from_str(json).unwrap_or_default()
-}
-
-/// History as stored: JSON objects, one a line. A line that is not one is left out.
-fn history(lines: &str) -> Vec<HistoryEntry> {
-    lines
-        .lines()
-        .filter_map(|line| serde_json::from_str(line).ok())
-        .collect()
 }
 
 /// What the hashes of a queue hold on one message, as text.
@@ -187,7 +175,7 @@ mod tests {
     proptest! {
         #[test]
         fn stored_values_of_any_kind_are_survived(text in ".*") {
-            let _ = (failed(&text), left_at_death(&text), headers(&text), history(&text));
+            let _ = (failed(&text), left_at_death(&text));
             let _ = (score_ms(&text), state(&text));
         }
     }

@@ -10,6 +10,7 @@ use super::{
     Advanced, BATCH_MAX, Claim, Delivery, First, MessageId, QueueName, RedisStore, Reservation,
     Settled, StoreResult, Token, evalsha, ms, scripts,
 };
+use crate::store::common;
 
 /// Messages that each script of an `advance` moves at most. Promoting 1,000 takes 4.6 ms when the
 /// lists are a million long (`make bench`), and on a busy machine Redis may be kept from its core for
@@ -148,7 +149,7 @@ impl RedisStore {
                     token: Token(format!("{left}/{attempts}")),
                 },
                 payload: None,
-                headers: decode::headers(&headers),
+                headers: common::headers(&headers),
                 attempt: failed.saturating_add(1),
                 attempts_max: failed
                     .saturating_add(1)

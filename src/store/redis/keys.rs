@@ -35,6 +35,12 @@ pub(super) struct Keys {
     pub dead: String,
     /// hash: totals.
     pub stats: String,
+    /// zset: id -> unix seconds since which it is moving to or from another store.
+    pub moving: String,
+    /// hash: id -> "state:ms" that it had or will have.
+    pub moving_was: String,
+    /// string: the other store.
+    pub moving_peer: String,
     /// zset: host id -> last heartbeat.
     pub hosts: String,
     /// hash: host id -> what it says of itself.
@@ -67,6 +73,9 @@ impl Keys {
             history: key("history"),
             dead: key("dead"),
             stats: key("stats"),
+            moving: key("moving"),
+            moving_was: key("moving:was"),
+            moving_peer: key("moving:peer"),
             hosts: key("hosts"),
             hosts_info: key("hosts:info"),
             wake: key("wake"),

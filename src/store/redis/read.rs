@@ -29,6 +29,7 @@ impl RedisStore {
             command("LLEN", &k.retry),
             command("SCARD", &k.garbage),
             command("ZCARD", &k.dead),
+            command("ZCARD", &k.moving),
             command("HGETALL", &k.stats),
         ];
         let mut answers = self.work.run(OPERATION, &commands).await?;
@@ -39,7 +40,7 @@ impl RedisStore {
             .into_iter()
             .map(|answer| decode(&self.name, OPERATION, answer))
             .collect::<StoreResult<_>>()?;
-        let [pending, ready, unack, retry, garbage, dead] = numbers[..] else {
+        let [pending, ready, unack, retry, garbage, dead, moving] = numbers[..] else {
             return Err(unexpected(&self.name, OPERATION));
         };
         let totals = totals(decode(&self.name, OPERATION, stats)?);
@@ -49,6 +50,7 @@ impl RedisStore {
             unack,
             retry,
             dead: dead + garbage,
+            moving,
             totals,
         })
     }
@@ -186,6 +188,7 @@ impl RedisStore {
             State::Pending => sorted(&k.pending, false),
             State::Unack => sorted(&k.unack, false),
             State::Dead => sorted(&k.dead, true),
+            State::Moving => sorted(&k.moving, false),
             State::Ready => list(&k.ready),
             State::Retry => list(&k.retry),
             State::Garbage => {
@@ -200,6 +203,10 @@ impl RedisStore {
             State::Pending | State::Unack | State::Dead => texts
                 .chunks_exact(2)
                 .map(|pair| (MessageId::from(pair[0].as_str()), score_ms(&pair[1])))
+                .collect(),
+            State::Moving => texts
+                .chunks_exact(2)
+                .map(|pair| (MessageId::from(pair[0].as_str()), None))
                 .collect(),
             State::Ready | State::Retry | State::Garbage => texts
                 .into_iter()

@@ -5,27 +5,7 @@ use super::{
     BATCH_MAX, Cancelled, Due, MessageId, NewMessage, QueueName, RedisStore, Redriven, Sent,
     StoreResult, evalsha, ms, scripts,
 };
-
-/// The most payload bytes that one send script takes, so that it stays in the low milliseconds.
-const SEND_BYTES_MAX: usize = 4 * 1024 * 1024;
-
-/// Splits messages where a step would have too many of them or too many bytes.
-fn send_steps(messages: &[NewMessage]) -> Vec<&[NewMessage]> {
-    let mut steps = Vec::new();
-    let (mut start, mut bytes) = (0, 0);
-    for (index, message) in messages.iter().enumerate() {
-        let size = message.payload.len();
-        if index > start && (index - start == BATCH_MAX || bytes + size > SEND_BYTES_MAX) {
-            steps.push(&messages[start..index]);
-            (start, bytes) = (index, 0);
-        }
-        bytes += size;
-    }
-    if start < messages.len() {
-        steps.push(&messages[start..]);
-    }
-    steps
-}
+use crate::store::common::{headers_json, send_steps};
 
 impl RedisStore {
     pub(super) async fn send_messages(
@@ -58,10 +38,7 @@ impl RedisStore {
                     Due::At(at_ms) => command.arg(at_ms),
                 };
                 command.arg(message.retries);
-                match message.headers.as_slice() {
-                    [] => command.arg(""),
-                    headers => command.arg(serde_json::json!(headers).to_string()),
-                };
+                command.arg(headers_json(&message.headers));
             }
             let dues: Vec<u64> = self.one(&self.work, OPERATION, command).await?;
             if dues.len() != step.len() {

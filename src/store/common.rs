@@ -1,0 +1,116 @@
+//! What every store does the same way: how long a step is, and how headers and histories are
+//! written.
+
+use std::time::Duration;
+
+use super::BATCH_MAX;
+use crate::message::{Headers, HistoryEntry, NewMessage};
+
+/// The most payload bytes that one step of a send takes, so that others get their turn.
+const SEND_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// The most entries of a history that are kept.
+const HISTORY_ENTRIES_MAX: usize = 20;
+
+/// The most bytes of a history that are kept, unless the last entry alone has more.
+const HISTORY_BYTES_MAX: usize = 6144;
+
+/// Milliseconds, rounded up.
+pub(super) fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+/// Splits messages where a step would have too many of them or too many bytes.
+pub(super) fn send_steps(messages: &[NewMessage]) -> Vec<&[NewMessage]> {
+    let mut steps = Vec::new();
+    let (mut start, mut bytes) = (0, 0);
+    for (index, message) in messages.iter().enumerate() {
+        let size = message.payload.len();
+        if index > start && (index - start == BATCH_MAX || bytes + size > SEND_BYTES_MAX) {
+            steps.push(&messages[start..index]);
+            (start, bytes) = (index, 0);
+        }
+        bytes += size;
+    }
+    if start < messages.len() {
+        steps.push(&messages[start..]);
+    }
+    steps
+}
+
+/// Headers as they are stored: a JSON list of pairs, or nothing.
+pub(super) fn headers_json(headers: &Headers) -> String {
+    if headers.is_empty() {
+        String::new()
+    } else {
+        serde_json::json!(headers).to_string()
+    }
+}
+
+/// Headers from what is stored; none from what is not understood.
+pub(super) fn headers(json: &str) -> Headers {
+    serde_json::from_str(json).unwrap_or_default()
+}
+
+/// A history from what is stored: JSON objects, one a line. A line that is not one is left out.
+pub(super) fn history(lines: &str) -> Vec<HistoryEntry> {
+    lines
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect()
+}
+
+/// Adds a line to a stored history, of which the latest are kept. `lua/include/fail.lua` does the
+/// same.
+pub(super) fn append_history(lines: &str, line: &str) -> String {
+    let mut kept: Vec<&str> = vec![line];
+    let mut bytes = line.len();
+    for older in lines.lines().rev() {
+        bytes += older.len() + 1;
+        if kept.len() == HISTORY_ENTRIES_MAX || bytes > HISTORY_BYTES_MAX {
+            break;
+        }
+        kept.push(older);
+    }
+    kept.reverse();
+    kept.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_history_keeps_its_latest_lines() {
+        assert_eq!(append_history("", "a"), "a");
+        assert_eq!(append_history("a", "b"), "a\nb");
+        let many = (0..20)
+            .map(|n| n.to_string())
+            .collect::<Vec<_>>()
+            .join("\n");
+        let kept = append_history(&many, "20");
+        assert!(kept.starts_with("1\n") && kept.ends_with("\n20"), "{kept}");
+        let long = "x".repeat(4000);
+        assert_eq!(append_history(&long, &long), long);
+        assert_eq!(append_history("short", &"x".repeat(9000)), "x".repeat(9000));
+    }
+
+    #[test]
+    fn a_send_is_cut_by_number_and_by_size() {
+        let light = vec![NewMessage::new("x"); BATCH_MAX + 1];
+        let sizes: Vec<usize> = send_steps(&light).iter().map(|step| step.len()).collect();
+        assert_eq!(sizes, [BATCH_MAX, 1]);
+        let heavy = vec![NewMessage::new(vec![0; SEND_BYTES_MAX / 2]); 5];
+        let sizes: Vec<usize> = send_steps(&heavy).iter().map(|step| step.len()).collect();
+        assert_eq!(sizes, [2, 2, 1]);
+        assert!(send_steps(&[]).is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn stored_values_of_any_kind_are_survived(text in ".*") {
+            let _ = (headers(&text), history(&text), append_history(&text, &text));
+        }
+    }
+}

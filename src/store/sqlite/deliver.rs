@@ -1,0 +1,329 @@
+//! The way of a message through a host's hands: sent, due, reserved, kept.
+
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::error::Failure;
+use super::queue::{Change, QueueRow, code, count, signed, unsigned};
+use super::settle::{Failed, Held};
+use crate::clock::Now;
+use crate::message::{Attempt, Claim, Delivery, Due, NewMessage, Sent, State, Token};
+use crate::store::common::{headers, headers_json, ms};
+use crate::store::{Advanced, BATCH_MAX, First, Reservation, Settled};
+
+/// Messages that one step of each duty in an `advance` moves at most, so that other writers get
+/// their turn within milliseconds.
+const ADVANCE_STEP: usize = 500;
+
+/// Free pages that the file keeps for what comes next. What is over it is given back to the disk.
+const FREE_PAGES_KEPT: i64 = 2048;
+
+/// Pages that one `advance` gives back at most.
+const PAGES_FREED_STEP: i64 = 512;
+
+pub(super) fn send(change: &mut Change<'_>, messages: &[NewMessage]) -> Result<Vec<Sent>, Failure> {
+    let head = first_place_in(change.tx, change.row.id, State::Pending)?;
+    let mut insert = change.tx.prepare_cached(
+        "INSERT INTO messages (queue, id, state, place, retries_left, headers, payload)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (queue, id) DO NOTHING",
+    )?;
+    let mut sent = Vec::with_capacity(messages.len());
+    for message in messages {
+        let due_ms = due_ms(message.due, change.now);
+        let (state, place) = if due_ms <= change.now.ms {
+            (State::Ready, change.last_place())
+        } else {
+            (State::Pending, signed(due_ms))
+        };
+        let written = insert.execute(params![
+            change.row.id,
+            message.id.as_str(),
+            code(state),
+            place,
+            message.retries,
+            headers_json(&message.headers),
+            message.payload,
+        ])?;
+        if written == 1 {
+            change.moved(None, Some(state));
+            change.row.totals.sent += 1;
+            change.wake |= state == State::Ready || head.is_none_or(|head| place < head);
+        }
+        sent.push(Sent {
+            id: message.id.clone(),
+            due_at_ms: (written == 1).then_some(due_ms),
+        });
+    }
+    Ok(sent)
+}
+
+fn due_ms(due: Due, now: Now) -> u64 {
+    match due {
+        Due::In(Duration::ZERO) => now.ms,
+        Due::In(delay) => now.ceil_ms.saturating_add(ms(delay)),
+        Due::At(at_ms) => at_ms.max(now.ms),
+    }
+}
+
+/// The smallest place of a state.
+pub(super) fn first_place_in(
+    connection: &Connection,
+    queue: i64,
+    state: State,
+) -> rusqlite::Result<Option<i64>> {
+    connection
+        .prepare_cached(
+            "SELECT place FROM messages WHERE queue = ?1 AND state = ?2 ORDER BY place LIMIT 1",
+        )?
+        .query_row([queue, code(state)], |row| row.get(0))
+        .optional()
+}
+
+/// What there is for `advance` to do, read without keeping writers out.
+pub(super) struct Duties {
+    /// True when something is due now.
+    pub now: bool,
+    pub next_in: Option<Duration>,
+}
+
+pub(super) fn duties(
+    connection: &Connection,
+    row: &QueueRow,
+    now: Now,
+) -> rusqlite::Result<Duties> {
+    let mut next: Option<u64> = None;
+    for state in [State::Pending, State::Unack] {
+        if row.depth(state) > 0 {
+            let place = first_place_in(connection, row.id, state)?.map(unsigned);
+            next = next.into_iter().chain(place).min();
+        }
+    }
+    let due = next.is_some_and(|at_ms| at_ms <= now.ms);
+    let free: i64 = connection.pragma_query_value(None, "freelist_count", |row| row.get(0))?;
+    Ok(Duties {
+        now: due || row.depth(State::Garbage) > 0 || free > FREE_PAGES_KEPT,
+        next_in: next.map(|at_ms| Duration::from_millis(at_ms.saturating_sub(now.ms))),
+    })
+}
+
+pub(super) fn advance(change: &mut Change<'_>) -> Result<Advanced, Failure> {
+    let promoted = promote(change)?;
+    let expired = expire(change)?;
+    let buried = bury(change)?;
+    let more = promoted.max(expired).max(buried) == ADVANCE_STEP;
+    let next_in = duties(change.tx, &change.row, change.now)?.next_in;
+    give_pages_back(change.tx)?;
+    Ok(Advanced {
+        promoted,
+        expired,
+        buried,
+        more,
+        next_in,
+    })
+}
+
+/// The first of a state, up to a place: sequence numbers and places.
+fn first_up_to(
+    change: &Change<'_>,
+    state: State,
+    place: i64,
+) -> rusqlite::Result<Vec<(i64, i64, i64)>> {
+    change
+        .tx
+        .prepare_cached(
+            "SELECT seq, place, failed FROM messages
+             WHERE queue = ?1 AND state = ?2 AND place <= ?3 ORDER BY place, seq LIMIT ?4",
+        )?
+        .query_map(
+            params![
+                change.row.id,
+                code(state),
+                place,
+                signed(ADVANCE_STEP as u64)
+            ],
+            |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+        )?
+        .collect()
+}
+
+/// pending -> ready, or retry for what failed before.
+fn promote(change: &mut Change<'_>) -> Result<usize, Failure> {
+    if change.row.depth(State::Pending) == 0 {
+        return Ok(0);
+    }
+    let due = first_up_to(change, State::Pending, signed(change.now.ms))?;
+    let mut update = change
+        .tx
+        .prepare_cached("UPDATE messages SET state = ?2, place = ?3, due_ms = ?4 WHERE seq = ?1")?;
+    for &(seq, due_ms, failed) in &due {
+        let to = waiting(failed);
+        let place = change.last_place();
+        update.execute(params![seq, code(to), place, due_ms])?;
+        change.moved(Some(State::Pending), Some(to));
+    }
+    Ok(due.len())
+}
+
+/// Where a message waits for a slot.
+pub(super) fn waiting(failed: i64) -> State {
+    if failed > 0 {
+        State::Retry
+    } else {
+        State::Ready
+    }
+}
+
+/// unack -> retry, or garbage when no retries are left: their leases have ended.
+fn expire(change: &mut Change<'_>) -> Result<usize, Failure> {
+    if change.row.depth(State::Unack) == 0 {
+        return Ok(0);
+    }
+    let ended = first_up_to(change, State::Unack, signed(change.now.ms))?;
+    for &(seq, _, failed) in &ended {
+        let attempt = Attempt {
+            attempt: count(failed).saturating_add(1),
+            at_ms: change.now.ms,
+            class: "lease-ended".to_owned(),
+            reason: "no answer before the lease ended".to_owned(),
+            duration_ms: None,
+            host: String::new(),
+            handler: String::new(),
+            log: String::new(),
+        };
+        let failed = Failed {
+            delay: None,
+            is_final: false,
+            attempt: &attempt,
+        };
+        if let Some(held) = Held::of_expired(change.tx, seq)? {
+            held.fail(change, &failed)?;
+            change.row.totals.expired += 1;
+        }
+    }
+    Ok(ended.len())
+}
+
+/// garbage -> dead letter.
+fn bury(change: &mut Change<'_>) -> Result<usize, Failure> {
+    if change.row.depth(State::Garbage) == 0 {
+        return Ok(0);
+    }
+    let garbage = first_up_to(change, State::Garbage, i64::MAX)?;
+    let mut update = change
+        .tx
+        .prepare_cached("UPDATE messages SET state = ?2, place = ?3 WHERE seq = ?1")?;
+    for &(seq, ..) in &garbage {
+        update.execute(params![seq, code(State::Dead), signed(change.now.ms)])?;
+        change.moved(Some(State::Garbage), Some(State::Dead));
+    }
+    change.row.totals.dead += garbage.len() as u64;
+    Ok(garbage.len())
+}
+
+/// Makes the file smaller, a step at a time, when much of it is free.
+fn give_pages_back(connection: &Connection) -> rusqlite::Result<()> {
+    let free: i64 = connection.pragma_query_value(None, "freelist_count", |row| row.get(0))?;
+    let over = (free - FREE_PAGES_KEPT).min(PAGES_FREED_STEP);
+    if over > 0 {
+        // It is a query that does its work row by row.
+        let mut vacuum = connection.prepare(&format!("PRAGMA incremental_vacuum({over})"))?;
+        let mut rows = vacuum.query([])?;
+        while rows.next()?.is_some() {}
+    }
+    Ok(())
+}
+
+/// ready, retry -> unack.
+pub(super) fn reserve(
+    change: &mut Change<'_>,
+    wanted: Reservation,
+) -> Result<Vec<Delivery>, Failure> {
+    let states = match wanted.first {
+        First::Ready => [State::Ready, State::Retry],
+        First::Retry => [State::Retry, State::Ready],
+    };
+    let lease_end = signed(change.now.ceil_ms.saturating_add(ms(wanted.lease)));
+    let max = wanted.max.min(BATCH_MAX);
+    let mut deliveries = Vec::new();
+    for from in states {
+        if deliveries.len() == max || change.row.depth(from) == 0 {
+            continue;
+        }
+        let found = in_line(change, from, max - deliveries.len())?;
+        let mut update = change.tx.prepare_cached(
+            "UPDATE messages SET state = 3, place = ?2, token = ?3, due_ms = NULL WHERE seq = ?1",
+        )?;
+        for (seq, mut delivery) in found {
+            let token = change.next_token();
+            update.execute(params![seq, lease_end, token])?;
+            change.moved(Some(from), Some(State::Unack));
+            delivery.claim.token = Token(format!("{seq}/{token}"));
+            deliveries.push(delivery);
+        }
+    }
+    Ok(deliveries)
+}
+
+/// The first in line of a state, with their sequence numbers; without tokens yet.
+fn in_line(
+    change: &Change<'_>,
+    state: State,
+    limit: usize,
+) -> rusqlite::Result<Vec<(i64, Delivery)>> {
+    change
+        .tx
+        .prepare_cached(
+            "SELECT seq, id, payload, headers, failed, retries_left, due_ms FROM messages
+             WHERE queue = ?1 AND state = ?2 ORDER BY place, seq LIMIT ?3",
+        )?
+        .query_map(
+            params![change.row.id, code(state), signed(limit as u64)],
+            |row| {
+                let attempt = count(row.get(4)?).saturating_add(1);
+                let delivery = Delivery {
+                    claim: Claim {
+                        id: row.get::<_, String>(1)?.into(),
+                        token: Token(String::new()),
+                    },
+                    payload: row.get(2)?,
+                    headers: headers(row.get_ref(3)?.as_str()?),
+                    attempt,
+                    attempts_max: attempt.saturating_add(count(row.get(5)?)),
+                    due_at_ms: row.get::<_, Option<i64>>(6)?.map(unsigned),
+                };
+                Ok((row.get(0)?, delivery))
+            },
+        )?
+        .collect()
+}
+
+/// unack -> unack, with a later end.
+pub(super) fn extend(
+    change: &mut Change<'_>,
+    claims: &[Claim],
+    lease: Duration,
+) -> Result<Vec<Settled>, Failure> {
+    let lease_end = signed(change.now.ceil_ms.saturating_add(ms(lease)));
+    let mut update = change
+        .tx
+        .prepare_cached("UPDATE messages SET place = ?2 WHERE seq = ?1")?;
+    let mut seen = std::collections::HashSet::new();
+    let mut answers = Vec::with_capacity(claims.len());
+    for claim in claims {
+        // As in Redis: what is named twice counts once.
+        let held = if seen.insert(&claim.id) {
+            Held::by(change, claim)?
+        } else {
+            None
+        };
+        answers.push(match held {
+            Some(held) => {
+                update.execute(params![held.seq, lease_end])?;
+                Settled::Done
+            }
+            None => Settled::LeaseLost,
+        });
+    }
+    Ok(answers)
+}

@@ -1,0 +1,87 @@
+//! What SQLite's errors mean for who asked.
+
+use rusqlite::ErrorCode;
+use rusqlite::ffi::SQLITE_IOERR_WRITE;
+
+use crate::store::StoreError;
+
+/// Not an error of SQLite: a rule of ours that stops a transaction.
+#[derive(Debug)]
+pub(super) enum Failure {
+    Sqlite(rusqlite::Error),
+    /// It cannot be done, for this reason.
+    Refused(String),
+}
+
+impl From<rusqlite::Error> for Failure {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sqlite(error)
+    }
+}
+
+/// The error for people: which store, what was tried, why not, what mends it.
+pub(super) fn store_error(store: &str, operation: &'static str, failure: &Failure) -> StoreError {
+    let error = match failure {
+        Failure::Sqlite(error) => error,
+        Failure::Refused(reason) => {
+            return StoreError::Refused {
+                store: store.to_owned(),
+                operation,
+                reason: reason.clone(),
+            };
+        }
+    };
+    let unusable = |reason: String| StoreError::Unusable {
+        store: store.to_owned(),
+        reason,
+    };
+    let rusqlite::Error::SqliteFailure(code, _) = error else {
+        return StoreError::Refused {
+            store: store.to_owned(),
+            operation,
+            reason: error.to_string(),
+        };
+    };
+    match code.code {
+        ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => StoreError::Unreachable {
+            store: store.to_owned(),
+            operation,
+            reason: "another process keeps it locked".to_owned(),
+        },
+        ErrorCode::NotADatabase => unusable(
+            "it is not a database file; give another path, or move this file away".to_owned(),
+        ),
+        ErrorCode::DatabaseCorrupt => unusable(format!(
+            "{operation} found it damaged ({error}); stop all hosts, keep a copy, and save what \
+             can be read with `sqlite3 FILE .recover`"
+        )),
+        ErrorCode::DiskFull => unusable(format!(
+            "the disk is full ({operation}); nothing of this was stored, and all that was \
+             accepted before is safe; make room"
+        )),
+        ErrorCode::SystemIoFailure if code.extended_code == SQLITE_IOERR_WRITE => {
+            unusable(format!(
+                "it cannot be written ({operation}): a quota, a limit on file sizes, or the disk \
+             itself; all that was accepted before is safe"
+            ))
+        }
+        ErrorCode::SystemIoFailure => StoreError::Unreachable {
+            store: store.to_owned(),
+            operation,
+            reason: error.to_string(),
+        },
+        ErrorCode::ReadOnly | ErrorCode::PermissionDenied => unusable(
+            "it is not writable for this user; mend the permissions of the file and of its folder"
+                .to_owned(),
+        ),
+        ErrorCode::CannotOpen => unusable(
+            "it cannot be opened; see that its folder exists and is writable for this user"
+                .to_owned(),
+        ),
+        _ => StoreError::Refused {
+            store: store.to_owned(),
+            operation,
+            reason: error.to_string(),
+        },
+    }
+}

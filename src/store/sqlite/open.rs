@@ -1,0 +1,273 @@
+//! Opening: what a file must be before a message is entrusted to it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+
+use super::SqliteStore;
+use super::error::{Failure, store_error};
+use super::thread::ConnectionThread;
+use super::wake::Wake;
+use crate::clock::Clock;
+use crate::store::{StoreError, StoreResult};
+
+/// The oldest SQLite that does not lose data when two processes reset the write-ahead log at once
+/// (SQLite 3.51.3's release notes).
+const SQLITE_VERSION_MIN: i32 = 3_051_003;
+
+/// "dqho", in the header of our files.
+const APPLICATION_ID: i32 = 0x6471_686f;
+
+/// What makes a file of schema N one of schema N + 1, from none at all.
+const MIGRATIONS: [&str; 1] = [include_str!("schema.sql")];
+
+/// How long a call waits while other processes write.
+const BUSY_LIMIT: Duration = Duration::from_secs(5);
+
+/// Pauses between tries while another process writes.
+const BUSY_PAUSE: Duration = Duration::from_micros(500);
+
+/// The most bytes that the write-ahead log keeps once its content is in the file.
+const LOG_BYTES_MAX: u32 = 4 * 1024 * 1024;
+
+/// What survives what.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// What is accepted is on the disk: it survives a power cut.
+    #[default]
+    Full,
+    /// What is accepted survives a crash of any process. A power cut, or a crash of the system, may
+    /// undo the last moments, never more, and never damages the file.
+    Normal,
+}
+
+/// Where the messages are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Place {
+    Memory,
+    File(PathBuf),
+}
+
+/// Which file, and how it is used.
+#[derive(Debug, Clone)]
+pub struct SqliteOptions {
+    place: Place,
+    /// What survives what.
+    pub durability: Durability,
+    /// Where the time is from. All processes that share a file must agree on it.
+    pub clock: Clock,
+}
+
+impl SqliteOptions {
+    /// A file, made when it is missing; its folder must be there. Beside it are its companions
+    /// `-wal`, `-shm` and `-wake`.
+    #[must_use]
+    pub fn file(path: impl Into<PathBuf>) -> Self {
+        Self {
+            place: Place::File(path.into()),
+            durability: Durability::Full,
+            clock: Clock::System,
+        }
+    }
+
+    /// Nothing is kept: the messages go with the last clone of the store.
+    #[must_use]
+    pub fn memory() -> Self {
+        Self {
+            place: Place::Memory,
+            ..Self::file("")
+        }
+    }
+}
+
+impl SqliteStore {
+    /// Opens the file, or makes it.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Unusable`] for a file of something else, of a newer schema, damaged or not
+    /// writable; [`StoreError::Unreachable`] when another process keeps it locked.
+    pub async fn open(options: &SqliteOptions) -> StoreResult<Self> {
+        let options = options.clone();
+        // Opening may wait for other processes.
+        let opened = tokio::task::spawn_blocking(move || open(options)).await;
+        opened.unwrap_or_else(|error| {
+            Err(StoreError::Unusable {
+                store: "the embedded store".to_owned(),
+                reason: format!("a bug in dqhost: {error}"),
+            })
+        })
+    }
+}
+
+fn open(options: SqliteOptions) -> StoreResult<SqliteStore> {
+    const OPERATION: &str = "opening";
+    let (path, name) = match &options.place {
+        Place::Memory => (None, "memory (nothing is kept)".to_owned()),
+        Place::File(path) => {
+            // Absolute, so that no name can be taken for a URI.
+            let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+            let name = format!("sqlite://{}", path.display());
+            (Some(path), name)
+        }
+    };
+    let name: Arc<str> = name.into();
+    let unusable = |reason: String| StoreError::Unusable {
+        store: name.to_string(),
+        reason,
+    };
+    if rusqlite::version_number() < SQLITE_VERSION_MIN {
+        return Err(unusable(format!(
+            "dqhost was built with SQLite {}, which can damage files that several processes \
+             share; build it with 3.51.3 or later",
+            rusqlite::version()
+        )));
+    }
+    let failed = |failure: Failure| match failure {
+        Failure::Refused(reason) => unusable(reason),
+        failure @ Failure::Sqlite(_) => store_error(&name, OPERATION, &failure),
+    };
+    let write = connect(path.as_deref(), options.durability).map_err(failed)?;
+    let read = match &path {
+        None => None,
+        Some(path) => Some(connect_again(path).map_err(|error| failed(error.into()))?),
+    };
+    let thread = |name, connection| {
+        ConnectionThread::start(name, connection)
+            .map_err(|error| unusable(format!("no thread to run on: {error}")))
+    };
+    Ok(SqliteStore {
+        write: thread("sqlite-write", write)?,
+        read: read.map(|read| thread("sqlite-read", read)).transpose()?,
+        wake: Wake::new(path.as_deref()).map_err(|error| {
+            unusable(format!(
+                "its companion file {}-wake cannot be written: {error}",
+                path.as_deref().unwrap_or(Path::new("")).display()
+            ))
+        })?,
+        name: Arc::clone(&name),
+        clock: options.clock,
+    })
+}
+
+/// A connection that writes, to a file that is ours.
+fn connect(path: Option<&Path>, durability: Durability) -> Result<Connection, Failure> {
+    let mut connection = match path {
+        None => Connection::open_in_memory()?,
+        Some(path) => Connection::open_with_flags(
+            path,
+            OpenFlags::SQLITE_OPEN_READ_WRITE
+                | OpenFlags::SQLITE_OPEN_CREATE
+                | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+        )?,
+    };
+    connection.busy_handler(Some(wait_while_busy))?;
+    connection.set_prepared_statement_cache_capacity(64);
+    check_owner(&connection)?;
+    // Has an effect only on a new file, and only before anything else is written.
+    connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
+    if path.is_some() {
+        let mode = use_log(&connection)?;
+        if mode != "wal" {
+            return Err(Failure::Refused(format!(
+                "its file system allows no write-ahead log (journal mode {mode}); put it on a \
+                 local disk"
+            )));
+        }
+    }
+    let synchronous = match durability {
+        Durability::Full => "FULL",
+        Durability::Normal => "NORMAL",
+    };
+    connection.pragma_update(None, "synchronous", synchronous)?;
+    connection.pragma_update(None, "journal_size_limit", LOG_BYTES_MAX)?;
+    connection.pragma_update(None, "cache_size", -16_384)?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    migrate(&mut connection)?;
+    Ok(connection)
+}
+
+/// A second connection to a file that the first has made ours; it only reads.
+fn connect_again(path: &Path) -> rusqlite::Result<Connection> {
+    let mut connection = Connection::open_with_flags(
+        path,
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
+    connection.busy_handler(Some(wait_while_busy))?;
+    connection.pragma_update(None, "query_only", true)?;
+    connection.set_prepared_statement_cache_capacity(64);
+    Ok(connection)
+}
+
+/// Short pauses instead of SQLite's own, which grow to 100 ms: writers here are done within
+/// milliseconds.
+fn wait_while_busy(tries: i32) -> bool {
+    let waited = BUSY_PAUSE * tries.unsigned_abs();
+    if waited >= BUSY_LIMIT {
+        return false;
+    }
+    std::thread::sleep(BUSY_PAUSE.mul_f64(0.5 + fastrand::f64()));
+    true
+}
+
+/// Refuses a database of another program, before anything is changed in it.
+fn check_owner(connection: &Connection) -> Result<(), Failure> {
+    let owner: i32 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    let tables: i64 =
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    if owner == APPLICATION_ID || (owner == 0 && tables == 0) {
+        return Ok(());
+    }
+    Err(Failure::Refused(
+        "it is the database of another program; give another path".to_owned(),
+    ))
+}
+
+/// Turns the write-ahead log on. Two processes that do it at once are told that the file is busy
+/// without being made to wait, so this waits.
+fn use_log(connection: &Connection) -> rusqlite::Result<String> {
+    let end = Instant::now() + BUSY_LIMIT;
+    loop {
+        let mode =
+            connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0));
+        match mode {
+            Err(error)
+                if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy)
+                    && Instant::now() < end =>
+            {
+                std::thread::sleep(BUSY_PAUSE);
+            }
+            mode => return mode,
+        }
+    }
+}
+
+/// Brings the schema up to date, in one transaction: of two processes that come at once the second
+/// finds it done, and a crash leaves it as it was.
+fn migrate(connection: &mut Connection) -> Result<(), Failure> {
+    let known = MIGRATIONS.len();
+    let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let version: i64 = tx.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    let version = usize::try_from(version).unwrap_or(usize::MAX);
+    if version > known {
+        return Err(Failure::Refused(format!(
+            "a newer dqhost has made it (schema {version}, this one knows up to {known}); use \
+             that version"
+        )));
+    }
+    if version < known {
+        for step in &MIGRATIONS[version..] {
+            tx.execute_batch(step)?;
+        }
+        tx.pragma_update(None, "application_id", APPLICATION_ID)?;
+        tx.pragma_update(
+            None,
+            "user_version",
+            i64::try_from(known).unwrap_or(i64::MAX),
+        )?;
+    }
+    tx.commit()?;
+    Ok(())
+}

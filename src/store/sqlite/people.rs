@@ -1,0 +1,258 @@
+//! What people ask for: what is where, dead letters, hosts.
+
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::error::Failure;
+use super::queue::{Change, QueueRow, code, count, signed, state, unsigned};
+use crate::message::{HistoryEntry, MessageId, NewMessage, QueueName, Record, State};
+use crate::store::common::{headers, history, ms};
+use crate::store::{BATCH_MAX, Cancelled, HostInfo, Page, Redriven};
+
+/// The columns that [`record`] reads; the payload comes last.
+const RECORD: &str = "id, state, place, failed, retries_left, headers, history";
+
+fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
+    let state = state(row.get(1)?);
+    let place: i64 = row.get(2)?;
+    let has_time = matches!(state, State::Pending | State::Unack | State::Dead);
+    Ok(Record {
+        id: row.get::<_, String>(0)?.into(),
+        state,
+        at_ms: has_time.then(|| unsigned(place)),
+        attempts: count(row.get(3)?),
+        retries_left: count(row.get(4)?),
+        headers: headers(row.get_ref(5)?.as_str()?),
+        history: history(row.get_ref(6)?.as_str()?),
+        payload: row.get(7)?,
+    })
+}
+
+pub(super) fn get(
+    connection: &Connection,
+    row: &QueueRow,
+    id: &MessageId,
+) -> rusqlite::Result<Option<Record>> {
+    connection
+        .prepare_cached(&format!(
+            "SELECT {RECORD}, payload FROM messages WHERE queue = ?1 AND id = ?2"
+        ))?
+        .query_row(params![row.id, id.as_str()], record)
+        .optional()
+}
+
+pub(super) fn list(
+    connection: &Connection,
+    row: &QueueRow,
+    state: State,
+    page: Page,
+) -> rusqlite::Result<Vec<Record>> {
+    let order = if state == State::Dead {
+        "place DESC, seq DESC"
+    } else {
+        "place, seq"
+    };
+    connection
+        .prepare_cached(&format!(
+            "SELECT {RECORD}, substr(payload, 1, ?5) FROM messages
+             WHERE queue = ?1 AND state = ?2 ORDER BY {order} LIMIT ?3 OFFSET ?4"
+        ))?
+        .query_map(
+            params![
+                row.id,
+                code(state),
+                signed(page.limit.min(BATCH_MAX) as u64),
+                signed(page.offset as u64),
+                signed(page.payload_max as u64),
+            ],
+            record,
+        )?
+        .collect()
+}
+
+/// pending, ready, retry -> (nowhere).
+pub(super) fn cancel(
+    change: &mut Change<'_>,
+    ids: &[MessageId],
+) -> Result<Vec<Cancelled>, Failure> {
+    let mut answers = Vec::with_capacity(ids.len());
+    for id in ids {
+        answers.push(match find(change, id)? {
+            Some((seq, from @ (State::Pending | State::Ready | State::Retry))) => {
+                remove(change, seq, from)?;
+                change.row.totals.cancelled += 1;
+                Cancelled::Done
+            }
+            Some((_, State::Unack)) => Cancelled::InHand,
+            _ => Cancelled::Unknown,
+        });
+    }
+    Ok(answers)
+}
+
+/// Where a message is.
+pub(super) fn find(change: &Change<'_>, id: &MessageId) -> rusqlite::Result<Option<(i64, State)>> {
+    change
+        .tx
+        .prepare_cached("SELECT seq, state FROM messages WHERE queue = ?1 AND id = ?2")?
+        .query_row(params![change.row.id, id.as_str()], |row| {
+            Ok((row.get(0)?, state(row.get(1)?)))
+        })
+        .optional()
+}
+
+/// Takes a message out of the queue.
+pub(super) fn remove(change: &mut Change<'_>, seq: i64, from: State) -> rusqlite::Result<()> {
+    change
+        .tx
+        .prepare_cached("DELETE FROM messages WHERE seq = ?1")?
+        .execute([seq])?;
+    change.moved(Some(from), None);
+    Ok(())
+}
+
+/// dead letter -> (nowhere).
+pub(super) fn delete_dead(
+    change: &mut Change<'_>,
+    ids: &[MessageId],
+) -> Result<Vec<bool>, Failure> {
+    let mut answers = Vec::with_capacity(ids.len());
+    for id in ids {
+        let dead = find(change, id)?.filter(|(_, state)| *state == State::Dead);
+        if let Some((seq, _)) = dead {
+            remove(change, seq, State::Dead)?;
+            change.row.totals.deleted += 1;
+        }
+        answers.push(dead.is_some());
+    }
+    Ok(answers)
+}
+
+/// dead letter -> ready, under a new id.
+pub(super) fn redrive(
+    change: &mut Change<'_>,
+    ids: &[MessageId],
+    retries: Option<u32>,
+) -> Result<Vec<Redriven>, Failure> {
+    let mut answers = Vec::with_capacity(ids.len());
+    for id in ids {
+        answers.push(redrive_one(change, id, retries)?);
+    }
+    Ok(answers)
+}
+
+fn redrive_one(
+    change: &mut Change<'_>,
+    id: &MessageId,
+    retries: Option<u32>,
+) -> Result<Redriven, Failure> {
+    let dead = change
+        .tx
+        .prepare_cached(
+            "SELECT seq, failed, retries_left, payload IS NULL FROM messages
+             WHERE queue = ?1 AND id = ?2 AND state = 6",
+        )?
+        .query_row(params![change.row.id, id.as_str()], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+        })
+        .optional()?;
+    let Some((seq, failed, left, is_missing)): Option<(i64, i64, i64, bool)> = dead else {
+        return Ok(Redriven::Unknown);
+    };
+    if is_missing {
+        return Ok(Redriven::PayloadMissing);
+    }
+    let budget = match retries {
+        Some(retries) => i64::from(retries),
+        None if failed > 0 => failed - 1 + left,
+        None => i64::from(NewMessage::RETRIES_DEFAULT),
+    };
+    let new = MessageId::new();
+    let origin = HistoryEntry::Redriven {
+        redriven_from: id.to_string(),
+        at_ms: change.now.ms,
+    };
+    let place = change.last_place();
+    change
+        .tx
+        .prepare_cached(
+            "INSERT INTO messages
+               (queue, id, state, place, retries_left, headers, history, payload)
+             SELECT queue, ?2, 2, ?3, ?4, headers, ?5, payload FROM messages WHERE seq = ?1",
+        )?
+        .execute(params![
+            seq,
+            new.as_str(),
+            place,
+            budget,
+            serde_json::json!(origin).to_string(),
+        ])?;
+    change.moved(None, Some(State::Ready));
+    remove(change, seq, State::Dead)?;
+    change.row.totals.redriven += 1;
+    change.wake = true;
+    Ok(Redriven::As(new))
+}
+
+pub(super) fn queues(connection: &Connection) -> rusqlite::Result<Vec<QueueName>> {
+    let names: Vec<String> = connection
+        .prepare_cached("SELECT name FROM queues")?
+        .query_map([], |row| row.get(0))?
+        .collect::<rusqlite::Result<_>>()?;
+    let mut queues: Vec<QueueName> = names.iter().filter_map(|name| name.parse().ok()).collect();
+    queues.sort();
+    Ok(queues)
+}
+
+pub(super) fn heartbeat(
+    change: &mut Change<'_>,
+    host: &HostInfo,
+    silence: Duration,
+) -> Result<(), Failure> {
+    forget_silent(change, change.now.ms.saturating_sub(ms(silence)))?;
+    change
+        .tx
+        .prepare_cached(
+            "INSERT OR REPLACE INTO hosts (queue, host, beat_ms, info) VALUES (?1, ?2, ?3, ?4)",
+        )?
+        .execute(params![
+            change.row.id,
+            host.id,
+            signed(change.now.ms),
+            serde_json::json!(host).to_string(),
+        ])?;
+    Ok(())
+}
+
+/// A host that dies without leave is forgotten by the next heartbeat of any other.
+fn forget_silent(change: &Change<'_>, until_ms: u64) -> rusqlite::Result<()> {
+    change
+        .tx
+        .prepare_cached("DELETE FROM hosts WHERE queue = ?1 AND beat_ms <= ?2")?
+        .execute(params![change.row.id, signed(until_ms)])?;
+    Ok(())
+}
+
+pub(super) fn leave(change: &mut Change<'_>, host_id: &str) -> Result<(), Failure> {
+    change
+        .tx
+        .prepare_cached("DELETE FROM hosts WHERE queue = ?1 AND host = ?2")?
+        .execute(params![change.row.id, host_id])?;
+    Ok(())
+}
+
+pub(super) fn hosts(
+    connection: &Connection,
+    row: &QueueRow,
+    since_ms: u64,
+) -> rusqlite::Result<Vec<HostInfo>> {
+    let infos: Vec<String> = connection
+        .prepare_cached("SELECT info FROM hosts WHERE queue = ?1 AND beat_ms >= ?2 ORDER BY host")?
+        .query_map(params![row.id, signed(since_ms)], |row| row.get(0))?
+        .collect::<rusqlite::Result<_>>()?;
+    Ok(infos
+        .iter()
+        .filter_map(|info| serde_json::from_str(info).ok())
+        .collect())
+}

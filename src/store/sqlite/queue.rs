@@ -1,0 +1,233 @@
+//! The row of a queue, and the transaction that changes it together with its messages.
+
+use rusqlite::{OptionalExtension, Row, Transaction, params};
+
+use super::error::Failure;
+use crate::clock::Now;
+use crate::message::{QueueName, State};
+use crate::store::{Counts, Totals};
+
+/// A number that SQLite keeps as a signed one.
+pub(super) fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// A number that the schema keeps from being negative.
+pub(super) fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}
+
+/// A count that the schema keeps from being negative; it stays far below 2^32.
+pub(super) fn count(number: i64) -> u32 {
+    u32::try_from(number.max(0)).unwrap_or(u32::MAX)
+}
+
+/// What `messages.state` is for a state.
+pub(super) fn code(state: State) -> i64 {
+    match state {
+        State::Pending => 1,
+        State::Ready => 2,
+        State::Unack => 3,
+        State::Retry => 4,
+        State::Garbage => 5,
+        State::Dead => 6,
+        State::Moving => 7,
+    }
+}
+
+/// What a `messages.state` means. The schema allows no other number.
+pub(super) fn state(code: i64) -> State {
+    match code {
+        1 => State::Pending,
+        2 => State::Ready,
+        3 => State::Unack,
+        4 => State::Retry,
+        5 => State::Garbage,
+        6 => State::Dead,
+        _ => State::Moving,
+    }
+}
+
+/// A row of `queues`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct QueueRow {
+    pub id: i64,
+    head: i64,
+    tail: i64,
+    delivery: i64,
+    /// By state, as coded, less one.
+    depths: [i64; 7],
+    pub peer: Option<String>,
+    pub totals: Totals,
+}
+
+impl QueueRow {
+    pub(super) fn find(
+        connection: &rusqlite::Connection,
+        name: &str,
+    ) -> rusqlite::Result<Option<Self>> {
+        connection
+            .prepare_cached("SELECT * FROM queues WHERE name = ?1")?
+            .query_row([name], Self::read)
+            .optional()
+    }
+
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let total = |name| row.get(name).map(unsigned);
+        Ok(Self {
+            id: row.get("queue")?,
+            head: row.get("head")?,
+            tail: row.get("tail")?,
+            delivery: row.get("delivery")?,
+            depths: [
+                row.get("pending")?,
+                row.get("ready")?,
+                row.get("unack")?,
+                row.get("retry")?,
+                row.get("garbage")?,
+                row.get("dead")?,
+                row.get("moving")?,
+            ],
+            peer: row.get("peer")?,
+            totals: Totals {
+                sent: total("sent")?,
+                acked: total("acked")?,
+                nacked: total("nacked")?,
+                rejected: total("rejected")?,
+                expired: total("expired")?,
+                released: total("released")?,
+                dead: total("died")?,
+                redriven: total("redriven")?,
+                cancelled: total("cancelled")?,
+                deleted: total("deleted")?,
+            },
+        })
+    }
+
+    fn write(&self, tx: &Transaction<'_>) -> rusqlite::Result<()> {
+        let [pending, ready, unack, retry, garbage, dead, moving] = self.depths;
+        let t = &self.totals;
+        tx.prepare_cached(
+            "UPDATE queues SET head = ?2, tail = ?3, delivery = ?4, pending = ?5, ready = ?6,
+             unack = ?7, retry = ?8, garbage = ?9, dead = ?10, moving = ?11, peer = ?12,
+             sent = ?13, acked = ?14, nacked = ?15, rejected = ?16, expired = ?17,
+             released = ?18, died = ?19, redriven = ?20, cancelled = ?21, deleted = ?22
+             WHERE queue = ?1",
+        )?
+        .execute(params![
+            self.id,
+            self.head,
+            self.tail,
+            self.delivery,
+            pending,
+            ready,
+            unack,
+            retry,
+            garbage,
+            dead,
+            moving,
+            self.peer,
+            signed(t.sent),
+            signed(t.acked),
+            signed(t.nacked),
+            signed(t.rejected),
+            signed(t.expired),
+            signed(t.released),
+            signed(t.dead),
+            signed(t.redriven),
+            signed(t.cancelled),
+            signed(t.deleted),
+        ])?;
+        Ok(())
+    }
+
+    pub(super) fn depth(&self, state: State) -> u64 {
+        let place = usize::try_from(code(state) - 1).unwrap_or(0);
+        unsigned(self.depths[place])
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        Counts {
+            pending: self.depth(State::Pending),
+            ready: self.depth(State::Ready),
+            unack: self.depth(State::Unack),
+            retry: self.depth(State::Retry),
+            dead: self.depth(State::Dead) + self.depth(State::Garbage),
+            moving: self.depth(State::Moving),
+            totals: self.totals,
+        }
+    }
+}
+
+/// A transaction on one queue: its messages through `tx`, its row through the methods; the row is
+/// written once, at the end.
+pub(super) struct Change<'t> {
+    pub tx: &'t Transaction<'t>,
+    pub now: Now,
+    pub row: QueueRow,
+    /// True when hosts are to be woken after the commit.
+    pub wake: bool,
+}
+
+impl<'t> Change<'t> {
+    /// On a queue that is there, or that is made here if `create`; none otherwise.
+    pub(super) fn on(
+        tx: &'t Transaction<'t>,
+        queue: &QueueName,
+        create: bool,
+        now: Now,
+    ) -> Result<Option<Self>, Failure> {
+        let mut row = QueueRow::find(tx, queue.as_str())?;
+        if row.is_none() && create {
+            tx.execute("INSERT INTO queues (name) VALUES (?1)", [queue.as_str()])?;
+            row = QueueRow::find(tx, queue.as_str())?;
+        }
+        Ok(row.map(|row| Self {
+            tx,
+            now,
+            row,
+            wake: false,
+        }))
+    }
+
+    /// Does work on the row and writes it if that changed it.
+    pub(super) fn apply<T>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let before = self.row.clone();
+        let done = work(self)?;
+        if self.row != before {
+            self.row.write(self.tx)?;
+        }
+        Ok(done)
+    }
+
+    /// One message is in another state than before; none is outside of the queue.
+    pub(super) fn moved(&mut self, from: Option<State>, to: Option<State>) {
+        for (state, by) in [(from, -1), (to, 1)] {
+            if let Some(state) = state {
+                let place = usize::try_from(code(state) - 1).unwrap_or(0);
+                self.row.depths[place] += by;
+            }
+        }
+    }
+
+    /// A place behind all that are in line.
+    pub(super) fn last_place(&mut self) -> i64 {
+        self.row.tail += 1;
+        self.row.tail - 1
+    }
+
+    /// A place before all that are in line.
+    pub(super) fn first_place(&mut self) -> i64 {
+        self.row.head -= 1;
+        self.row.head + 1
+    }
+
+    /// A token that no delivery of this queue has had.
+    pub(super) fn next_token(&mut self) -> i64 {
+        self.row.delivery += 1;
+        self.row.delivery
+    }
+}

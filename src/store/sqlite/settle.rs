@@ -1,0 +1,186 @@
+//! How deliveries end.
+
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::deliver::waiting;
+use super::error::Failure;
+use super::queue::{Change, code, signed};
+use crate::message::{Attempt, Claim, State};
+use crate::store::common::{append_history, ms};
+use crate::store::{Settled, Settlement};
+
+/// A message in unack whose lease is the asker's.
+pub(super) struct Held {
+    pub seq: i64,
+    failed: i64,
+    retries_left: i64,
+    history: String,
+}
+
+/// How a delivery failed.
+pub(super) struct Failed<'a> {
+    /// Wait so long; none for at once.
+    pub delay: Option<Duration>,
+    /// Dead, whatever retries are left.
+    pub is_final: bool,
+    pub attempt: &'a Attempt,
+}
+
+/// The sequence number and the token that a claim's token names.
+fn parts(claim: &Claim) -> Option<(i64, i64)> {
+    let (seq, token) = claim.token.0.split_once('/')?;
+    Some((seq.parse().ok()?, token.parse().ok()?))
+}
+
+impl Held {
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self {
+            seq: row.get(0)?,
+            failed: row.get(1)?,
+            retries_left: row.get(2)?,
+            history: row.get(3)?,
+        })
+    }
+
+    /// The message that a claim holds; none when its lease is lost.
+    pub(super) fn by(change: &Change<'_>, claim: &Claim) -> rusqlite::Result<Option<Self>> {
+        let Some((seq, token)) = parts(claim) else {
+            return Ok(None);
+        };
+        change
+            .tx
+            .prepare_cached(
+                "SELECT seq, failed, retries_left, history FROM messages
+                 WHERE seq = ?1 AND token = ?2 AND queue = ?3 AND id = ?4",
+            )?
+            .query_row(
+                params![seq, token, change.row.id, claim.id.as_str()],
+                Self::read,
+            )
+            .optional()
+    }
+
+    /// A message whose lease has ended.
+    pub(super) fn of_expired(connection: &Connection, seq: i64) -> rusqlite::Result<Option<Self>> {
+        connection
+            .prepare_cached(
+                "SELECT seq, failed, retries_left, history FROM messages
+                 WHERE seq = ?1 AND state = 3",
+            )?
+            .query_row([seq], Self::read)
+            .optional()
+    }
+
+    /// unack -> pending (a delay), retry (at once), or garbage (no retries left, or final).
+    pub(super) fn fail(self, change: &mut Change<'_>, how: &Failed<'_>) -> Result<(), Failure> {
+        let is_over = how.is_final || self.retries_left <= 0;
+        let (to, place) = match how.delay {
+            _ if is_over => (State::Garbage, 0),
+            Some(delay) => {
+                let due_ms = change.now.ceil_ms.saturating_add(ms(delay));
+                (State::Pending, signed(due_ms))
+            }
+            None => (State::Retry, change.last_place()),
+        };
+        let line = serde_json::json!(how.attempt).to_string();
+        change
+            .tx
+            .prepare_cached(
+                "UPDATE messages SET state = ?2, place = ?3, token = NULL, failed = ?4,
+                 retries_left = ?5, history = ?6 WHERE seq = ?1",
+            )?
+            .execute(params![
+                self.seq,
+                code(to),
+                place,
+                self.failed + 1,
+                self.retries_left - i64::from(!is_over),
+                append_history(&self.history, &line),
+            ])?;
+        change.moved(Some(State::Unack), Some(to));
+        Ok(())
+    }
+}
+
+pub(super) fn settle(
+    change: &mut Change<'_>,
+    settlements: &[(Claim, Settlement)],
+) -> Result<Vec<Settled>, Failure> {
+    let mut answers = Vec::with_capacity(settlements.len());
+    for (claim, settlement) in settlements {
+        let failed = match settlement {
+            Settlement::Ack => {
+                answers.push(ack(change, claim)?);
+                continue;
+            }
+            Settlement::Nack { delay, attempt } => Failed {
+                delay: *delay,
+                is_final: false,
+                attempt,
+            },
+            Settlement::Reject { attempt } => Failed {
+                delay: None,
+                is_final: true,
+                attempt,
+            },
+        };
+        let Some(held) = Held::by(change, claim)? else {
+            answers.push(Settled::LeaseLost);
+            continue;
+        };
+        held.fail(change, &failed)?;
+        let totals = &mut change.row.totals;
+        *(if failed.is_final {
+            &mut totals.rejected
+        } else {
+            &mut totals.nacked
+        }) += 1;
+        answers.push(Settled::Done);
+    }
+    Ok(answers)
+}
+
+/// unack -> (nowhere).
+fn ack(change: &mut Change<'_>, claim: &Claim) -> Result<Settled, Failure> {
+    let Some((seq, token)) = parts(claim) else {
+        return Ok(Settled::LeaseLost);
+    };
+    let deleted = change
+        .tx
+        .prepare_cached(
+            "DELETE FROM messages WHERE seq = ?1 AND token = ?2 AND queue = ?3 AND id = ?4",
+        )?
+        .execute(params![seq, token, change.row.id, claim.id.as_str()])?;
+    if deleted == 0 {
+        return Ok(Settled::LeaseLost);
+    }
+    change.moved(Some(State::Unack), None);
+    change.row.totals.acked += 1;
+    Ok(Settled::Done)
+}
+
+/// unack -> ready, or retry for what failed before; first in line in both.
+pub(super) fn release(change: &mut Change<'_>, claims: &[Claim]) -> Result<Vec<Settled>, Failure> {
+    let mut answers = Vec::with_capacity(claims.len());
+    for claim in claims {
+        let Some(held) = Held::by(change, claim)? else {
+            answers.push(Settled::LeaseLost);
+            continue;
+        };
+        let to = waiting(held.failed);
+        let place = change.first_place();
+        change
+            .tx
+            .prepare_cached(
+                "UPDATE messages SET state = ?2, place = ?3, token = NULL WHERE seq = ?1",
+            )?
+            .execute(params![held.seq, code(to), place])?;
+        change.moved(Some(State::Unack), Some(to));
+        change.row.totals.released += 1;
+        change.wake = true;
+        answers.push(Settled::Done);
+    }
+    Ok(answers)
+}

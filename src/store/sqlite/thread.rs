@@ -1,0 +1,65 @@
+//! A connection on a thread of its own, so that no async thread waits for a disk.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use rusqlite::Connection;
+use tokio::sync::oneshot;
+
+type Job = Box<dyn FnOnce(&mut Connection) + Send>;
+
+/// Runs jobs one after the other. Dropping it lets the job under way end and closes the
+/// connection, which is when SQLite tidies up its files.
+pub(super) struct ConnectionThread {
+    /// Taken only by drop.
+    jobs: Option<mpsc::Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The job panicked: its transaction was rolled back, and the thread goes on.
+#[derive(Debug)]
+pub(super) struct Panicked;
+
+impl ConnectionThread {
+    pub(super) fn start(name: &str, mut connection: Connection) -> std::io::Result<Self> {
+        let (jobs, receiver) = mpsc::channel::<Job>();
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || {
+                for job in receiver {
+                    // The caller sees that no answer comes; the panic itself is on stderr.
+                    let _ = catch_unwind(AssertUnwindSafe(|| job(&mut connection)));
+                }
+            })?;
+        Ok(Self {
+            jobs: Some(jobs),
+            thread: Some(thread),
+        })
+    }
+
+    /// The answer of a job. The job is done even if nobody waits for its answer any more.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Connection) -> T + Send + 'static,
+    ) -> Result<T, Panicked> {
+        let (sender, answer) = oneshot::channel();
+        let job: Job = Box::new(move |connection| {
+            let _ = sender.send(job(connection));
+        });
+        if let Some(jobs) = &self.jobs {
+            // It fails only when the thread is gone, and then so is the sender of the answer.
+            let _ = jobs.send(job);
+        }
+        answer.await.map_err(|_| Panicked)
+    }
+}
+
+impl Drop for ConnectionThread {
+    fn drop(&mut self) {
+        drop(self.jobs.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Hears of messages that may be ready sooner than a host knows, from this process or another.
+//!
+//! Beside the file is a companion, `-wake`, that is written to when there is something to hear, so
+//! that the system tells all who watch it. Nobody watches the database itself: it changes with
+//! every settlement.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use tokio::sync::Notify;
+
+pub(super) struct Wake {
+    notify: Arc<Notify>,
+    companion: Option<Companion>,
+}
+
+/// What other processes on the file are told through.
+struct Companion {
+    path: PathBuf,
+    file: File,
+    /// Made by the first who waits. A std mutex: nothing is awaited while it is held.
+    watcher: Mutex<Watching>,
+}
+
+enum Watching {
+    NotYet,
+    /// Held because dropping it ends the watch.
+    Since(#[expect(dead_code, reason = "held for its drop")] RecommendedWatcher),
+    /// The system has no watch left; callers look at the store once a second anyhow.
+    Impossible,
+}
+
+impl Wake {
+    /// For a file, or for memory that nobody else sees.
+    pub(super) fn new(database: Option<&Path>) -> std::io::Result<Self> {
+        let companion = match database {
+            None => None,
+            Some(database) => {
+                let mut path = database.as_os_str().to_owned();
+                path.push("-wake");
+                let path = PathBuf::from(path);
+                let file = File::options()
+                    .create(true)
+                    .truncate(false)
+                    .write(true)
+                    .open(&path)?;
+                Some(Companion {
+                    path,
+                    file,
+                    watcher: Mutex::new(Watching::NotYet),
+                })
+            }
+        };
+        Ok(Self {
+            notify: Arc::new(Notify::new()),
+            companion,
+        })
+    }
+
+    /// Wakes all who wait, here and in other processes. A hint, which may be lost.
+    pub(super) fn call(&self) {
+        wake_here(&self.notify);
+        if let Some(companion) = &self.companion {
+            let _ = companion.file.write_at(b"w", 0);
+        }
+    }
+
+    /// Returns at the next call, or at once when there was one since the last.
+    pub(super) async fn heard(&self) {
+        if let Some(companion) = &self.companion {
+            companion.watch(&self.notify);
+        }
+        self.notify.notified().await;
+    }
+}
+
+/// All who wait now, or else the next who will.
+fn wake_here(notify: &Notify) {
+    notify.notify_waiters();
+    notify.notify_one();
+}
+
+impl Companion {
+    fn watch(&self, notify: &Arc<Notify>) {
+        let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
+        if !matches!(*watcher, Watching::NotYet) {
+            return;
+        }
+        let heard = Arc::clone(notify);
+        let made = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+            if event.is_ok_and(|event| event.kind.is_modify()) {
+                wake_here(&heard);
+            }
+        })
+        .and_then(|mut made| {
+            made.watch(&self.path, RecursiveMode::NonRecursive)?;
+            Ok(made)
+        });
+        *watcher = match made {
+            Ok(made) => Watching::Since(made),
+            Err(error) => {
+                tracing::warn!(
+                    "what other processes send is seen within a second instead of at once: \
+                     {error}"
+                );
+                Watching::Impossible
+            }
+        };
+        // What was sent while nobody watched is not heard: look once.
+        wake_here(notify);
+    }
+}
