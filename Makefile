@@ -2,7 +2,7 @@
 TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 GUESTS := --profile guest --target wasm32-wasip2 --workspace --exclude dqhost
 
-.PHONY: help demo test check guests setup bench
+.PHONY: help demo test check guests setup redis bench
 
 help: ## what can be made
 	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*##/\t/'
@@ -11,7 +11,7 @@ demo: setup guests ## see it at work: build everything, send orders, handle them
 	cargo build --locked
 	@sh tests/demo.sh $(TARGET)/debug $(TARGET)/wasm32-wasip2/guest
 
-test: setup guests ## run all tests
+test: redis guests ## run all tests
 	cargo test --locked
 
 check: setup ## what CI checks before the tests: format and lints
@@ -22,8 +22,11 @@ check: setup ## what CI checks before the tests: format and lints
 guests: setup ## build the example handlers
 	cargo build --locked $(GUESTS)
 
-bench: setup ## measure how long Redis is blocked while 1,000,000 messages are drained
+bench: redis ## measure how long Redis is blocked while 1,000,000 messages are drained
 	cargo bench --locked --bench blocking -- --messages 1000000
 
 setup:
 	@sh tests/setup.sh
+
+redis: setup
+	@sh tests/setup.sh redis

@@ -6,14 +6,16 @@
 )]
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::builder::BoolishValueParser;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::message::QueueName;
 use crate::runtime::HandlerError;
 use crate::store::StoreError;
+use crate::store::sqlite::Durability;
 use crate::text::printable;
 
 mod dead;
@@ -29,10 +31,11 @@ mod up;
 
 const EXAMPLES: &str = "\
 Examples:
-  dqhost --handler handler.wasm --redis redis://127.0.0.1     handle messages
-  dqhost send '{\"order\":1}' --in 30s                          send one, due in 30 seconds
-  dqhost stats                                                what is where
-  dqhost dead list                                            what failed for good, and why
+  dqhost --handler handler.wasm                        handle messages
+  dqhost send '{\"order\":1}' --in 30s                   send one, due in 30 seconds
+  dqhost stats                                         what is where
+  dqhost dead list                                     what failed for good, and why
+  dqhost --handler handler.wasm --redis redis://HOST   share the work of several machines
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the store is not reachable or not usable,
 4 the handler is not valid, 5 partly done.";
@@ -70,9 +73,23 @@ enum Command {
 /// Which store to use.
 #[derive(Debug, Clone, Args)]
 struct StoreArgs {
-    /// Redis 7 or later: redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss://... or unix:///PATH.
-    /// Without it DQHOST_REDIS is used, then REDIS_URL; a password is better kept there
-    #[arg(long, value_name = "URL", env = "DQHOST_REDIS", hide_env_values = true)]
+    /// Keep the messages in this file, made when it is missing; :memory: keeps nothing. Without it
+    /// and --redis DQHOST_DB or DQHOST_REDIS is used, then REDIS_URL, then
+    /// $XDG_DATA_HOME/dqhost/dqhost.db (~/.local/share/dqhost/dqhost.db)
+    #[arg(long, value_name = "PATH", conflicts_with = "redis")]
+    db: Option<PathBuf>,
+    /// What a file survives: full: a power cut; normal: the crash of any process, while a power cut
+    /// may undo the last moments
+    #[arg(
+        long,
+        value_name = "LEVEL",
+        default_value = "full",
+        env = "DQHOST_DURABILITY"
+    )]
+    durability: DurabilityArg,
+    /// Keep them in Redis 7 or later: redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss://... or
+    /// unix:///PATH; a password is better kept in DQHOST_REDIS or REDIS_URL
+    #[arg(long, value_name = "URL")]
     redis: Option<String>,
     /// Name the keys dp:QUEUE:... instead of {dp:QUEUE}:..., as a delayqueue without UseHashTagKey
     #[arg(long, env = "DQHOST_NO_HASH_TAG",
@@ -82,6 +99,21 @@ struct StoreArgs {
     #[arg(long, env = "DQHOST_ALLOW_EVICTION",
         value_parser = BoolishValueParser::new())]
     allow_eviction: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum DurabilityArg {
+    Full,
+    Normal,
+}
+
+impl From<DurabilityArg> for Durability {
+    fn from(level: DurabilityArg) -> Self {
+        match level {
+            DurabilityArg::Full => Self::Full,
+            DurabilityArg::Normal => Self::Normal,
+        }
+    }
 }
 
 /// Which queue is meant.

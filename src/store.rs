@@ -20,6 +20,7 @@ use crate::message::{
     Attempt, Claim, Delivery, MessageId, NewMessage, QueueName, Record, Sent, State,
 };
 
+pub mod address;
 mod common;
 pub mod redis;
 pub mod sqlite;

@@ -1,16 +1,14 @@
 #!/bin/sh
 # What `make demo` shows: orders that are looked at when their time to be paid is over. Each is
-# acked, retried or dead, on a Redis server of the demo's own. Argument 1: the folder of the built
-# program; argument 2: that of the built handlers.
+# acked, retried or dead, in a file of the demo's own. Argument 1: the folder of the built program;
+# argument 2: that of the built handlers.
 set -eu
 program=$1/dqhost
 handlers=$2
 folder=$(mktemp -d)
-redis-server --port 0 --unixsocket "$folder/redis.sock" --dir "$folder" --save '' \
-    --appendonly yes --daemonize yes --pidfile "$folder/redis.pid" >/dev/null
-trap 'kill "$(cat "$folder/redis.pid")"; rm -rf "$folder"' EXIT
-export REDIS_URL="unix://$folder/redis.sock"
-until redis-cli -s "$folder/redis.sock" ping >/dev/null 2>&1; do sleep 0.05; done
+trap 'rm -rf "$folder"' EXIT
+unset DQHOST_REDIS REDIS_URL
+export DQHOST_DB="$folder/demo.db"
 
 step() { printf '\n\033[1m%s\033[0m\n' "$1"; }
 

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Sees to what building and testing need: the toolchain of rust-toolchain.toml with its wasm target,
-# a C compiler, and Redis 7. Installs what it can, and says what is missing where it cannot.
+# Sees to what building needs: the toolchain of rust-toolchain.toml with its wasm target, and a C
+# compiler. With `redis` as its argument, to what the tests need on top: Redis 7. Installs what it
+# can, and says what is missing where it cannot.
 set -eu
 
 missing() {
@@ -15,6 +16,7 @@ if command -v rustup >/dev/null; then
     rustup target list --installed | grep -qx wasm32-wasip2 || rustup target add wasm32-wasip2
 fi
 
+[ "${1:-}" = redis ] || exit 0
 if ! command -v redis-server >/dev/null; then
     if ! command -v apt-get >/dev/null; then
         missing "redis-server 7 or later; install it with your package manager"

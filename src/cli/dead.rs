@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use clap::{Args, Subcommand};
 
+use super::open::Missing;
 use super::read::{PageArgs, how_much, show_page};
 use super::{Exit, QueueArg, StoreArgs, Usage, log, open};
 use crate::message::{MessageId, QueueName, RETRIES_MAX, State};
@@ -105,7 +106,7 @@ async fn chosen(
 
 async fn redrive(args: RedriveArgs) -> anyhow::Result<Exit> {
     log::to_stderr("warn", false)?;
-    let store = open::store(&args.store).await?;
+    let store = open::store(&args.store, Missing::Refuse).await?;
     let queue = &args.queue.queue;
     let ids = chosen(&args.which, &*store, queue).await?;
     let mut done = 0;
@@ -130,7 +131,7 @@ async fn redrive(args: RedriveArgs) -> anyhow::Result<Exit> {
 
 async fn delete(args: DeleteArgs) -> anyhow::Result<Exit> {
     log::to_stderr("warn", false)?;
-    let store = open::store(&args.store).await?;
+    let store = open::store(&args.store, Missing::Refuse).await?;
     let queue = &args.queue.queue;
     let ids = chosen(&args.which, &*store, queue).await?;
     if args.which.all && !args.yes {

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
+use super::open::Missing;
 use super::{Exit, QueueArg, StoreArgs, log, open, print};
 use crate::message::{MessageId, QueueName, State};
 use crate::store::{Cancelled, HOST_SILENCE, Page};
@@ -24,7 +25,7 @@ pub(super) struct StatsArgs {
 
 pub(super) async fn stats(args: StatsArgs) -> anyhow::Result<Exit> {
     log::to_stderr("warn", false)?;
-    let store = open::store(&args.store).await?;
+    let store = open::store(&args.store, Missing::Refuse).await?;
     let queues = if args.queue.is_empty() {
         store.queues().await?
     } else {
@@ -42,7 +43,8 @@ pub(super) async fn stats(args: StatsArgs) -> anyhow::Result<Exit> {
             .map(|(queue, c, hosts)| {
                 json!({
                     "queue": queue, "pending": c.pending, "ready": c.ready, "unack": c.unack,
-                    "retry": c.retry, "dead": c.dead, "totals": c.totals, "hosts": hosts,
+                    "retry": c.retry, "dead": c.dead, "moving": c.moving, "totals": c.totals,
+                    "hosts": hosts,
                 })
             })
             .collect();
@@ -102,7 +104,7 @@ pub(super) struct GetArgs {
 
 pub(super) async fn get(args: GetArgs) -> anyhow::Result<Exit> {
     log::to_stderr("warn", false)?;
-    let store = open::store(&args.store).await?;
+    let store = open::store(&args.store, Missing::Refuse).await?;
     let queue = &args.queue.queue;
     let Some(record) = store.get(queue, &MessageId::from(args.id.as_str())).await? else {
         eprintln!(
@@ -180,7 +182,7 @@ pub(super) async fn show_page(
     args: PageArgs,
 ) -> anyhow::Result<Exit> {
     log::to_stderr("warn", false)?;
-    let store = open::store(store).await?;
+    let store = open::store(store, Missing::Refuse).await?;
     let payload_max = if args.json {
         usize::MAX >> 1
     } else {
@@ -229,7 +231,7 @@ pub(super) struct CancelArgs {
 
 pub(super) async fn cancel(args: CancelArgs) -> anyhow::Result<Exit> {
     log::to_stderr("warn", false)?;
-    let store = open::store(&args.store).await?;
+    let store = open::store(&args.store, Missing::Refuse).await?;
     let ids: Vec<MessageId> = args.ids.iter().map(|id| id.as_str().into()).collect();
     let answers = store.cancel(&args.queue.queue, &ids).await?;
     let mut done = 0;

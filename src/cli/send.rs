@@ -11,6 +11,7 @@ use anyhow::Context;
 use clap::Args;
 use tokio::io::AsyncReadExt;
 
+use super::open::Missing;
 use super::{Exit, QueueArg, StoreArgs, Usage, log, ndjson, open, payload, print, time};
 use crate::message::{Due, NewMessage, PAYLOAD_MAX_DEFAULT, RETRIES_MAX};
 
@@ -83,7 +84,7 @@ pub(super) async fn send(args: SendArgs) -> anyhow::Result<Exit> {
                 "--ndjson reads - or @FILE, and {source:?} is neither"
             ))
         })?;
-        let store = open::store(&args.store).await?;
+        let store = open::store(&args.store, Missing::Make).await?;
         let defaults = ndjson::Defaults {
             due: args.timing.due(),
             retries: args.retries,
@@ -116,7 +117,7 @@ pub(super) async fn send(args: SendArgs) -> anyhow::Result<Exit> {
         headers: args.headers,
         ..NewMessage::new(bytes)
     };
-    let store = open::store(&args.store).await?;
+    let store = open::store(&args.store, Missing::Make).await?;
     for sent in store.send(&args.queue.queue, &[message]).await? {
         print::sent(&sent, args.json)?;
     }

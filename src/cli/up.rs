@@ -203,7 +203,7 @@ pub(super) async fn up(args: UpArgs) -> anyhow::Result<Exit> {
     };
     let runtime = Runtime::new(args.slots.get(), limits, cache_folder().as_deref())?;
     let served = load(&runtime, files)?;
-    let store = open::store(&args.store).await?;
+    let store = open::host_store(&args.store).await?;
     let workers = Workers::start()?;
     let handle = workers.handle().context("no threads for the handlers")?;
     let config = HostConfig {

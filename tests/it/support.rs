@@ -208,24 +208,29 @@ pub(crate) fn guest(name: &str) -> PathBuf {
     folder.join(format!("{}.wasm", name.replace('-', "_")))
 }
 
-/// The program with arguments, on one server or on none, with an environment of its own.
-pub(crate) fn dqhost<S: AsRef<std::ffi::OsStr>>(url: Option<&str>, args: &[S]) -> Command {
+/// The program with arguments, on one store (the URL of a server, or the path of a file) or on none,
+/// with an environment of its own.
+pub(crate) fn dqhost<S: AsRef<std::ffi::OsStr>>(store: Option<&str>, args: &[S]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dqhost"));
     for (name, _) in std::env::vars() {
         if name.starts_with("DQHOST_") || name == "REDIS_URL" {
             command.env_remove(name);
         }
     }
-    if let Some(url) = url {
-        command.env("REDIS_URL", url);
-    }
+    // Whatever is kept by default must not be this user's.
+    command.env("XDG_DATA_HOME", env!("CARGO_TARGET_TMPDIR"));
+    match store {
+        Some(url) if url.contains("://") => command.env("REDIS_URL", url),
+        Some(path) => command.env("DQHOST_DB", path),
+        None => &mut command,
+    };
     command.args(args).stdin(Stdio::null());
     command
 }
 
 /// Runs the program to its end. It must exit with this code.
-pub(crate) fn run<S: AsRef<std::ffi::OsStr>>(url: Option<&str>, args: &[S], code: i32) -> Output {
-    expect(dqhost(url, args).output().unwrap(), code)
+pub(crate) fn run<S: AsRef<std::ffi::OsStr>>(store: Option<&str>, args: &[S], code: i32) -> Output {
+    expect(dqhost(store, args).output().unwrap(), code)
 }
 
 /// Checks an exit code.
@@ -249,8 +254,8 @@ pub(crate) fn stderr(output: &Output) -> String {
 }
 
 /// The counts of one queue, as `dqhost stats --json` prints them.
-pub(crate) fn stats(url: &str, queue: &str) -> Value {
-    let output = run(Some(url), &["stats", "--json", "--queue", queue], 0);
+pub(crate) fn stats(store: &str, queue: &str) -> Value {
+    let output = run(Some(store), &["stats", "--json", "--queue", queue], 0);
     let value: Value = serde_json::from_slice(&output.stdout).unwrap();
     value["queues"][0].clone()
 }
@@ -264,8 +269,8 @@ pub(crate) struct Host {
 
 impl Host {
     /// Starts a host and waits until it serves.
-    pub(crate) fn start<S: AsRef<std::ffi::OsStr>>(url: &str, args: &[S]) -> Self {
-        let mut child = dqhost(Some(url), args)
+    pub(crate) fn start<S: AsRef<std::ffi::OsStr>>(store: &str, args: &[S]) -> Self {
+        let mut child = dqhost(Some(store), args)
             .args(["--log-format", "json"])
             .stderr(Stdio::piped())
             .stdout(Stdio::null())

@@ -58,10 +58,12 @@ pub struct SqliteOptions {
     pub durability: Durability,
     /// Where the time is from. All processes that share a file must agree on it.
     pub clock: Clock,
+    /// Make the file when it is missing.
+    pub create: bool,
 }
 
 impl SqliteOptions {
-    /// A file, made when it is missing; its folder must be there. Beside it are its companions
+    /// A file, made when it is missing (its folder must be there). Beside it are its companions
     /// `-wal`, `-shm` and `-wake`.
     #[must_use]
     pub fn file(path: impl Into<PathBuf>) -> Self {
@@ -69,6 +71,7 @@ impl SqliteOptions {
             place: Place::File(path.into()),
             durability: Durability::Full,
             clock: Clock::System,
+            create: true,
         }
     }
 
@@ -123,6 +126,15 @@ fn open(options: SqliteOptions) -> StoreResult<SqliteStore> {
             "dqhost was built with SQLite {}, which can damage files that several processes \
              share; build it with 3.51.3 or later",
             rusqlite::version()
+        )));
+    }
+    if let Some(path) = path
+        .as_deref()
+        .filter(|path| !options.create && !path.exists())
+    {
+        return Err(unusable(format!(
+            "there is no file {}; give the path of one that was used before",
+            path.display()
         )));
     }
     let failed = |failure: Failure| match failure {
