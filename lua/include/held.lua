@@ -15,8 +15,8 @@ end
 -- the `failed:released` count, as `ready_to_unack` gave them out. Each redelivery changes at
 -- least one of the two. A missing member is `false` in Lua, not nil.
 --
--- ids, lefts, tries: lists of equal length, at most 1,000. Returns a list of booleans. An id that
--- is named twice is held the first time only.
+-- ids, lefts, tries: lists of equal length, at most 1,000. Returns a list of booleans. A delivery
+-- that is named twice is held the first time only.
 local function held(unack, counts, attempts, ids, lefts, tries)
   local result, seen = {}, {}
   if #ids == 0 then return result end
@@ -29,7 +29,7 @@ local function held(unack, counts, attempts, ids, lefts, tries)
       and leases[i] ~= false
       and (left_now[i] or '') == lefts[i]
       and (tries_now[i] or '') == tries[i]
-    seen[id] = true
+    if result[i] then seen[id] = true end
   end
   return result
 end

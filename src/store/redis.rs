@@ -23,7 +23,8 @@ use super::{
     Settlement, Store, StoreError, StoreResult,
 };
 use crate::message::{
-    Claim, Delivery, Due, MessageId, NewMessage, QueueName, Record, Sent, State, Token,
+    Claim, DELAY_MS_MAX, Delivery, Due, MessageId, NewMessage, QueueName, Record, Sent, State,
+    Token,
 };
 
 mod decode;
@@ -196,7 +197,9 @@ impl Store for RedisStore {
     }
 
     async fn leave(&self, queue: &QueueName, host_id: &str) -> StoreResult<()> {
-        self.beat(queue, host_id, "", Duration::from_hours(1)).await
+        // It says nothing of others, however long they have been silent.
+        let nobody = Duration::from_millis(DELAY_MS_MAX);
+        self.beat(queue, host_id, "", nobody).await
     }
 
     async fn hosts(&self, queue: &QueueName, silence: Duration) -> StoreResult<Vec<HostInfo>> {

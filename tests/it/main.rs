@@ -17,6 +17,7 @@ mod host;
 mod interop;
 mod layers;
 mod lua;
+mod model;
 mod pipeline;
 mod raw;
 mod support;

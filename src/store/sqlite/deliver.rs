@@ -1,5 +1,6 @@
 //! The way of a message through a host's hands: sent, due, reserved, kept.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, params};
@@ -308,15 +309,11 @@ pub(super) fn extend(
     let mut update = change
         .tx
         .prepare_cached("UPDATE messages SET place = ?2 WHERE seq = ?1")?;
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = HashSet::new();
     let mut answers = Vec::with_capacity(claims.len());
     for claim in claims {
         // As in Redis: what is named twice counts once.
-        let held = if seen.insert(&claim.id) {
-            Held::by(change, claim)?
-        } else {
-            None
-        };
+        let held = Held::by(change, claim)?.filter(|held| seen.insert(held.seq));
         answers.push(match held {
             Some(held) => {
                 update.execute(params![held.seq, lease_end])?;

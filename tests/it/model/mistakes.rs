@@ -1,0 +1,290 @@
+//! Stores with a deliberate mistake each, which the search must find and show by a short script.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dqhost::clock::ManualClock;
+use dqhost::message::{
+    Claim, Delivery, Due, MessageId, NewMessage, QueueName, Record, Sent, State,
+};
+use dqhost::store::{
+    Advanced, Cancelled, Counts, HostInfo, Page, Redriven, Reservation, Settled, Settlement, Store,
+    StoreResult,
+};
+
+use super::run::World;
+use super::{SqliteWorld, runtime, search};
+use crate::contract::tools::attempt;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mistake {
+    /// An ack with an old token ends the current delivery.
+    UnfencedAck,
+    /// A nack that comes after the ack puts the message back.
+    LateNackRevives,
+    /// Due times are cut to whole seconds, so messages come early.
+    SecondsTruncated,
+    /// A failed attempt counts as two.
+    AttemptCountedTwice,
+    /// Burying keeps the id and drops the payload.
+    GarbageDropsThePayload,
+    /// What is given back has cost an attempt.
+    ReleaseCostsAnAttempt,
+    /// What a host has in hand is cancelled all the same.
+    CancelTakesWhatIsInHand,
+    /// An extension with an old token keeps the current delivery alive.
+    UnfencedExtend,
+    /// The last in line comes first.
+    NewestFirst,
+}
+
+const MISTAKES: [Mistake; 9] = [
+    Mistake::UnfencedAck,
+    Mistake::LateNackRevives,
+    Mistake::SecondsTruncated,
+    Mistake::AttemptCountedTwice,
+    Mistake::GarbageDropsThePayload,
+    Mistake::ReleaseCostsAnAttempt,
+    Mistake::CancelTakesWhatIsInHand,
+    Mistake::UnfencedExtend,
+    Mistake::NewestFirst,
+];
+
+struct Mistaken {
+    inner: Arc<dyn Store>,
+    mistake: Mistake,
+    clock: ManualClock,
+    /// The latest claim of each message.
+    latest: Mutex<HashMap<MessageId, Claim>>,
+}
+
+impl Mistaken {
+    fn makes(&self, mistake: Mistake) -> bool {
+        self.mistake == mistake
+    }
+
+    fn latest(&self, claim: &Claim) -> Claim {
+        let latest = self.latest.lock().unwrap();
+        latest.get(&claim.id).unwrap_or(claim).clone()
+    }
+
+    fn without_payload(&self, mut record: Record) -> Record {
+        if self.makes(Mistake::GarbageDropsThePayload) && record.state == State::Dead {
+            record.payload = None;
+        }
+        record
+    }
+}
+
+#[async_trait]
+impl Store for Mistaken {
+    fn describe(&self) -> String {
+        format!("{:?}", self.mistake)
+    }
+
+    async fn send(&self, queue: &QueueName, messages: &[NewMessage]) -> StoreResult<Vec<Sent>> {
+        let mut messages = messages.to_vec();
+        if self.makes(Mistake::SecondsTruncated) {
+            for message in &mut messages {
+                if let Due::In(delay) = message.due {
+                    let at_ms = self.clock.now_ms() + u64::try_from(delay.as_millis()).unwrap();
+                    message.due = Due::At(at_ms / 1000 * 1000);
+                }
+            }
+        }
+        self.inner.send(queue, &messages).await
+    }
+
+    async fn advance(&self, queue: &QueueName) -> StoreResult<Advanced> {
+        self.inner.advance(queue).await
+    }
+
+    async fn reserve(&self, queue: &QueueName, wanted: Reservation) -> StoreResult<Vec<Delivery>> {
+        let mut deliveries = self.inner.reserve(queue, wanted).await?;
+        for delivery in &mut deliveries {
+            let claim = delivery.claim.clone();
+            self.latest.lock().unwrap().insert(claim.id.clone(), claim);
+            if self.makes(Mistake::AttemptCountedTwice) {
+                delivery.attempt += delivery.attempt - 1;
+            }
+        }
+        if self.makes(Mistake::NewestFirst) {
+            deliveries.reverse();
+        }
+        Ok(deliveries)
+    }
+
+    async fn extend(
+        &self,
+        queue: &QueueName,
+        claims: &[Claim],
+        lease: Duration,
+    ) -> StoreResult<Vec<Settled>> {
+        let mut claims = claims.to_vec();
+        if self.makes(Mistake::UnfencedExtend) {
+            claims = claims.iter().map(|claim| self.latest(claim)).collect();
+        }
+        self.inner.extend(queue, &claims, lease).await
+    }
+
+    async fn settle(
+        &self,
+        queue: &QueueName,
+        settlements: &[(Claim, Settlement)],
+    ) -> StoreResult<Vec<Settled>> {
+        let mut settlements = settlements.to_vec();
+        if self.makes(Mistake::UnfencedAck) {
+            for (claim, how) in &mut settlements {
+                if *how == Settlement::Ack {
+                    *claim = self.latest(claim);
+                }
+            }
+        }
+        let answers = self.inner.settle(queue, &settlements).await?;
+        for ((claim, how), answer) in settlements.iter().zip(&answers) {
+            let is_nack = matches!(how, Settlement::Nack { .. });
+            if self.makes(Mistake::LateNackRevives) && is_nack && *answer == Settled::LeaseLost {
+                let revived = NewMessage {
+                    id: claim.id.clone(),
+                    ..NewMessage::new("revived")
+                };
+                self.inner.send(queue, &[revived]).await?;
+            }
+        }
+        Ok(answers)
+    }
+
+    async fn release(&self, queue: &QueueName, claims: &[Claim]) -> StoreResult<Vec<Settled>> {
+        if self.makes(Mistake::ReleaseCostsAnAttempt) {
+            let nack = |claim: &Claim| {
+                let attempt = attempt("released");
+                (
+                    claim.clone(),
+                    Settlement::Nack {
+                        delay: None,
+                        attempt,
+                    },
+                )
+            };
+            let nacks: Vec<_> = claims.iter().map(nack).collect();
+            return self.inner.settle(queue, &nacks).await;
+        }
+        self.inner.release(queue, claims).await
+    }
+
+    async fn cancel(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<Cancelled>> {
+        let mut answers = self.inner.cancel(queue, ids).await?;
+        if self.makes(Mistake::CancelTakesWhatIsInHand) {
+            for (id, answer) in ids.iter().zip(&mut answers) {
+                if *answer == Cancelled::InHand {
+                    let claim = self.latest.lock().unwrap()[id].clone();
+                    self.inner
+                        .settle(queue, &[(claim, Settlement::Ack)])
+                        .await?;
+                    *answer = Cancelled::Done;
+                }
+            }
+        }
+        Ok(answers)
+    }
+
+    async fn counts(&self, queue: &QueueName) -> StoreResult<Counts> {
+        self.inner.counts(queue).await
+    }
+
+    async fn get(&self, queue: &QueueName, id: &MessageId) -> StoreResult<Option<Record>> {
+        let record = self.inner.get(queue, id).await?;
+        Ok(record.map(|record| self.without_payload(record)))
+    }
+
+    async fn list(&self, queue: &QueueName, state: State, page: Page) -> StoreResult<Vec<Record>> {
+        let records = self.inner.list(queue, state, page).await?;
+        Ok(records
+            .into_iter()
+            .map(|record| self.without_payload(record))
+            .collect())
+    }
+
+    async fn redrive(
+        &self,
+        queue: &QueueName,
+        ids: &[MessageId],
+        retries: Option<u32>,
+    ) -> StoreResult<Vec<Redriven>> {
+        self.inner.redrive(queue, ids, retries).await
+    }
+
+    async fn delete_dead(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<bool>> {
+        self.inner.delete_dead(queue, ids).await
+    }
+
+    async fn queues(&self) -> StoreResult<Vec<QueueName>> {
+        self.inner.queues().await
+    }
+
+    async fn heartbeat(
+        &self,
+        queue: &QueueName,
+        host: &HostInfo,
+        silence: Duration,
+    ) -> StoreResult<()> {
+        self.inner.heartbeat(queue, host, silence).await
+    }
+
+    async fn leave(&self, queue: &QueueName, host_id: &str) -> StoreResult<()> {
+        self.inner.leave(queue, host_id).await
+    }
+
+    async fn hosts(&self, queue: &QueueName, silence: Duration) -> StoreResult<Vec<HostInfo>> {
+        self.inner.hosts(queue, silence).await
+    }
+
+    async fn wait(&self, queues: &[QueueName]) {
+        self.inner.wait(queues).await;
+    }
+}
+
+struct MistakenWorld {
+    inner: SqliteWorld,
+    store: Arc<dyn Store>,
+}
+
+impl World for MistakenWorld {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.store)
+    }
+
+    async fn pass(&self, queue: &QueueName, by: Duration) {
+        self.inner.pass(queue, by).await;
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.inner.now_ms()
+    }
+
+    fn told(&self, at_ms: u64) -> u64 {
+        self.inner.told(at_ms)
+    }
+}
+
+#[test]
+fn each_deliberate_mistake_is_found_and_shown_by_a_short_script() {
+    let runtime = runtime();
+    for mistake in MISTAKES {
+        let inner = runtime.block_on(SqliteWorld::new());
+        let store = Arc::new(Mistaken {
+            inner: inner.store(),
+            mistake,
+            clock: inner.clock.clone(),
+            latest: Mutex::default(),
+        });
+        let world = MistakenWorld { inner, store };
+        let Err((reason, script)) = search(&runtime, &world, 2000) else {
+            panic!("{mistake:?} was not found");
+        };
+        println!("{mistake:?}: {} steps: {reason}", script.len());
+        assert!(script.len() <= 12, "{mistake:?}: {reason}: {script:#?}");
+    }
+}

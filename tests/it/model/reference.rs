@@ -1,0 +1,364 @@
+//! The contract as plain data in memory: what every store must do, without one.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use dqhost::message::{Claim, MessageId, NewMessage, State};
+use dqhost::store::{Advanced, Cancelled, Counts, First, Settled, Totals};
+
+/// From and to: a store's clock is read once within a call, and the caller does not see when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Span {
+    pub from: u64,
+    pub to: u64,
+}
+
+impl Span {
+    /// So much later, rounded up by a store to at most a millisecond more.
+    pub(crate) fn plus(self, by: Duration) -> Self {
+        let ms = u64::try_from(by.as_millis()).unwrap();
+        Self {
+            from: self.from + ms,
+            to: self.to + ms + 1,
+        }
+    }
+
+    fn is_over(self, now: Self) -> bool {
+        assert!(
+            self.to <= now.from || self.from > now.to,
+            "{self:?} may or may not be over at {now:?}"
+        );
+        self.to <= now.from
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Message {
+    pub state: State,
+    /// Due, end of the lease, or death.
+    pub at: Option<Span>,
+    /// When it became due, until it is delivered.
+    pub due: Option<Span>,
+    pub failed: u32,
+    pub released: u32,
+    pub retries_left: u32,
+    pub payload: Vec<u8>,
+    pub headers: Vec<(String, String)>,
+    /// Classes, oldest first.
+    pub history: Vec<String>,
+}
+
+/// A claim as a store gave it out, with what it stands for.
+#[derive(Debug, Clone)]
+pub(crate) struct Given {
+    pub claim: Claim,
+    pub delivery: (u32, u32),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Settle {
+    Ack,
+    Nack(Option<Duration>),
+    Reject,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Reference {
+    pub messages: BTreeMap<MessageId, Message>,
+    ready: VecDeque<MessageId>,
+    retry: VecDeque<MessageId>,
+    pub totals: Totals,
+    pub hosts: BTreeMap<String, Span>,
+}
+
+impl Reference {
+    fn depth(&self, state: State) -> u64 {
+        self.messages
+            .values()
+            .filter(|message| message.state == state)
+            .count() as u64
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        Counts {
+            pending: self.depth(State::Pending),
+            ready: self.depth(State::Ready),
+            unack: self.depth(State::Unack),
+            retry: self.depth(State::Retry),
+            dead: self.depth(State::Garbage) + self.depth(State::Dead),
+            moving: 0,
+            totals: self.totals,
+        }
+    }
+
+    /// The ids of a state in the order in which they leave it; that of garbage is not promised.
+    pub(crate) fn in_order(&self, state: State) -> Vec<MessageId> {
+        match state {
+            State::Ready => self.ready.iter().cloned().collect(),
+            State::Retry => self.retry.iter().cloned().collect(),
+            _ => {
+                let mut found: Vec<(Option<Span>, MessageId)> = self
+                    .messages
+                    .iter()
+                    .filter(|(_, message)| message.state == state)
+                    .map(|(id, message)| (message.at, id.clone()))
+                    .collect();
+                found.sort();
+                if state == State::Dead {
+                    found.reverse();
+                }
+                found.into_iter().map(|(_, id)| id).collect()
+            }
+        }
+    }
+
+    /// Whether the message was accepted.
+    pub(crate) fn send(&mut self, message: &NewMessage, delay: Duration, now: Span) -> bool {
+        if self.messages.contains_key(&message.id) {
+            return false;
+        }
+        let waits = !delay.is_zero();
+        let state = if waits { State::Pending } else { State::Ready };
+        self.messages.insert(
+            message.id.clone(),
+            Message {
+                state,
+                at: waits.then(|| now.plus(delay)),
+                due: None,
+                failed: 0,
+                released: 0,
+                retries_left: message.retries,
+                payload: message.payload.clone(),
+                headers: message.headers.clone(),
+                history: Vec::new(),
+            },
+        );
+        if !waits {
+            self.ready.push_back(message.id.clone());
+        }
+        self.totals.sent += 1;
+        true
+    }
+
+    /// Those of a state whose time is over, in order.
+    fn over(&self, state: State, now: Span) -> Vec<MessageId> {
+        let mut ids = self.in_order(state);
+        ids.retain(|id| self.messages[id].at.unwrap().is_over(now));
+        ids
+    }
+
+    pub(crate) fn advance(&mut self, now: Span) -> Advanced {
+        let due = self.over(State::Pending, now);
+        for id in &due {
+            let message = self.messages.get_mut(id).unwrap();
+            message.due = message.at.take();
+            if message.failed > 0 {
+                message.state = State::Retry;
+                self.retry.push_back(id.clone());
+            } else {
+                message.state = State::Ready;
+                self.ready.push_back(id.clone());
+            }
+        }
+        let ended = self.over(State::Unack, now);
+        for id in &ended {
+            self.fail(id, None, false, "lease-ended", now);
+            self.totals.expired += 1;
+        }
+        let garbage = self.in_order(State::Garbage);
+        for id in &garbage {
+            let message = self.messages.get_mut(id).unwrap();
+            message.state = State::Dead;
+            message.at = Some(now);
+            self.totals.dead += 1;
+        }
+        Advanced {
+            promoted: due.len(),
+            expired: ended.len(),
+            buried: garbage.len(),
+            more: false,
+            next_in: None,
+        }
+    }
+
+    /// When the next message is due or the next lease ends.
+    pub(crate) fn next(&self) -> Option<Span> {
+        self.messages
+            .values()
+            .filter(|message| matches!(message.state, State::Pending | State::Unack))
+            .filter_map(|message| message.at)
+            .min()
+    }
+
+    /// The messages that a reservation is to bring, in order.
+    pub(crate) fn reserve(
+        &mut self,
+        max: usize,
+        lease: Duration,
+        first: First,
+        now: Span,
+    ) -> Vec<MessageId> {
+        let (one, other) = match first {
+            First::Ready => (&mut self.ready, &mut self.retry),
+            First::Retry => (&mut self.retry, &mut self.ready),
+        };
+        let mut ids: Vec<MessageId> = one.drain(..max.min(one.len())).collect();
+        ids.extend(other.drain(..(max - ids.len()).min(other.len())));
+        for id in &ids {
+            let message = self.messages.get_mut(id).unwrap();
+            message.state = State::Unack;
+            message.at = Some(now.plus(lease));
+        }
+        ids
+    }
+
+    /// What a delivery of a message is told by, among those of the same message.
+    pub(crate) fn delivery(&self, id: &MessageId) -> (u32, u32) {
+        let message = &self.messages[id];
+        (message.failed, message.released)
+    }
+
+    fn is_held(&self, given: &Given) -> bool {
+        self.messages.get(&given.claim.id).is_some_and(|message| {
+            message.state == State::Unack && (message.failed, message.released) == given.delivery
+        })
+    }
+
+    fn fail(
+        &mut self,
+        id: &MessageId,
+        delay: Option<Duration>,
+        is_final: bool,
+        class: &str,
+        now: Span,
+    ) {
+        let message = self.messages.get_mut(id).unwrap();
+        message.failed += 1;
+        message.history.push(class.to_owned());
+        message.due = None;
+        message.at = None;
+        if is_final || message.retries_left == 0 {
+            message.state = State::Garbage;
+            return;
+        }
+        message.retries_left -= 1;
+        if let Some(delay) = delay {
+            message.state = State::Pending;
+            message.at = Some(now.plus(delay));
+        } else {
+            message.state = State::Retry;
+            self.retry.push_back(id.clone());
+        }
+    }
+
+    pub(crate) fn settle(&mut self, given: &Given, how: &Settle, now: Span) -> Settled {
+        if !self.is_held(given) {
+            return Settled::LeaseLost;
+        }
+        let id = &given.claim.id;
+        match how {
+            Settle::Ack => {
+                self.messages.remove(id);
+                self.totals.acked += 1;
+            }
+            Settle::Nack(delay) => {
+                self.fail(id, *delay, false, "nacked", now);
+                self.totals.nacked += 1;
+            }
+            Settle::Reject => {
+                self.fail(id, None, true, "nacked", now);
+                self.totals.rejected += 1;
+            }
+        }
+        Settled::Done
+    }
+
+    pub(crate) fn extend(&mut self, given: &Given, lease: Duration, now: Span) -> Settled {
+        if !self.is_held(given) {
+            return Settled::LeaseLost;
+        }
+        self.messages.get_mut(&given.claim.id).unwrap().at = Some(now.plus(lease));
+        Settled::Done
+    }
+
+    pub(crate) fn release(&mut self, given: &Given) -> Settled {
+        if !self.is_held(given) {
+            return Settled::LeaseLost;
+        }
+        let id = given.claim.id.clone();
+        let message = self.messages.get_mut(&id).unwrap();
+        message.released += 1;
+        message.at = None;
+        message.due = None;
+        if message.failed > 0 {
+            message.state = State::Retry;
+            self.retry.push_front(id);
+        } else {
+            message.state = State::Ready;
+            self.ready.push_front(id);
+        }
+        self.totals.released += 1;
+        Settled::Done
+    }
+
+    pub(crate) fn cancel(&mut self, id: &MessageId) -> Cancelled {
+        match self.messages.get(id).map(|message| message.state) {
+            Some(State::Pending | State::Ready | State::Retry) => {
+                self.messages.remove(id);
+                self.ready.retain(|other| other != id);
+                self.retry.retain(|other| other != id);
+                self.totals.cancelled += 1;
+                Cancelled::Done
+            }
+            Some(State::Unack) => Cancelled::InHand,
+            _ => Cancelled::Unknown,
+        }
+    }
+
+    fn is_dead(&self, id: &MessageId) -> bool {
+        self.messages
+            .get(id)
+            .is_some_and(|message| message.state == State::Dead)
+    }
+
+    /// Puts the dead letter back under the id that the store chose. False when there is none.
+    pub(crate) fn redrive(
+        &mut self,
+        id: &MessageId,
+        new: Option<&MessageId>,
+        retries: Option<u32>,
+    ) -> bool {
+        if !self.is_dead(id) {
+            return false;
+        }
+        let (Some(dead), Some(new)) = (self.messages.remove(id), new) else {
+            return true;
+        };
+        let budget = dead.failed - 1 + dead.retries_left;
+        self.messages.insert(
+            new.clone(),
+            Message {
+                state: State::Ready,
+                at: None,
+                due: None,
+                failed: 0,
+                released: 0,
+                retries_left: retries.unwrap_or(budget),
+                history: vec![format!("redriven from {id}")],
+                ..dead
+            },
+        );
+        self.ready.push_back(new.clone());
+        self.totals.redriven += 1;
+        true
+    }
+
+    pub(crate) fn delete(&mut self, id: &MessageId) -> bool {
+        let is_dead = self.is_dead(id);
+        if is_dead {
+            self.messages.remove(id);
+            self.totals.deleted += 1;
+        }
+        is_dead
+    }
+}

@@ -1,0 +1,448 @@
+//! A script, run against a store and the reference side by side.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dqhost::message::{
+    Delivery, Due, HistoryEntry, MessageId, NewMessage, QueueName, Record, State,
+};
+use dqhost::store::{First, HostInfo, Page, Redriven, Reservation, Settled, Settlement, Store};
+
+use super::reference::{Given, Reference, Settle, Span};
+use super::script::{How, Step};
+use crate::contract::tools::attempt;
+
+const HOUR: Duration = Duration::from_hours(1);
+
+/// Hosts that are silent for longer are forgotten.
+const SILENCE: Duration = Duration::from_mins(90);
+
+/// A store whose time can be moved.
+pub(crate) trait World {
+    fn store(&self) -> Arc<dyn Store>;
+
+    /// Lets time pass for everything in the queue.
+    fn pass(&self, queue: &QueueName, by: Duration) -> impl Future<Output = ()>;
+
+    /// The time that this world counts, in ms: what has passed included.
+    fn now_ms(&self) -> u64;
+
+    /// A time as the store tells it, in this world's count.
+    fn told(&self, at_ms: u64) -> u64;
+}
+
+/// What went wrong, in words.
+type Checked<T = ()> = Result<T, String>;
+
+fn same<T: PartialEq + std::fmt::Debug>(what: &str, is: &T, expected: &T) -> Checked {
+    if is == expected {
+        Ok(())
+    } else {
+        Err(format!("{what}: is {is:?}, must be {expected:?}"))
+    }
+}
+
+pub(crate) struct Run<'w, W> {
+    world: &'w W,
+    store: Arc<dyn Store>,
+    queue: QueueName,
+    reference: Reference,
+    /// In the order in which they were first seen.
+    ids: Vec<MessageId>,
+    given: Vec<Given>,
+}
+
+/// Runs a script to its end, or to the first difference.
+pub(crate) async fn run<W: World>(world: &W, queue: QueueName, script: &[Step]) -> Checked {
+    let mut run = Run {
+        world,
+        store: world.store(),
+        queue,
+        reference: Reference::default(),
+        ids: Vec::new(),
+        given: Vec::new(),
+    };
+    for (number, step) in script.iter().enumerate() {
+        run.step(step)
+            .await
+            .map_err(|error| format!("step {number}, {step:?}: {error}"))?;
+        // Two steps are never within one millisecond, so their order is that of their times.
+        world.pass(&run.queue, Duration::from_millis(2)).await;
+    }
+    run.everything().await
+}
+
+/// Numbers that count back from the latest, each once.
+fn picked<T: Clone>(from: &[T], numbers: impl IntoIterator<Item = usize>) -> Vec<T> {
+    let mut places: Vec<usize> = Vec::new();
+    for number in numbers {
+        if !from.is_empty() {
+            let place = from.len() - 1 - number % from.len();
+            if !places.contains(&place) {
+                places.push(place);
+            }
+        }
+    }
+    places
+        .into_iter()
+        .map(|place| from[place].clone())
+        .collect()
+}
+
+impl<W: World> Run<'_, W> {
+    async fn step(&mut self, step: &Step) -> Checked {
+        match step {
+            Step::Send {
+                count,
+                in_hours,
+                retries,
+            } => {
+                self.send(*count, HOUR * u32::try_from(*in_hours).unwrap(), *retries)
+                    .await?
+            }
+            Step::SendAgain(which) => self.send_again(*which).await?,
+            Step::Advance => self.advance().await?,
+            Step::Reserve {
+                max,
+                lease_hours,
+                retries_first,
+            } => {
+                self.reserve(
+                    *max,
+                    HOUR * u32::try_from(*lease_hours).unwrap(),
+                    *retries_first,
+                )
+                .await?
+            }
+            Step::Settle(which) => self.settle(which).await?,
+            Step::Extend(which, hours) => {
+                self.extend(which, HOUR * u32::try_from(*hours).unwrap())
+                    .await?;
+            }
+            Step::Release(which) => self.release(which).await?,
+            Step::Cancel(which) => self.cancel(which).await?,
+            Step::Redrive(which, retries) => self.redrive(which, *retries).await?,
+            Step::Delete(which) => self.delete(which).await?,
+            Step::Beat(host) => self.beat(*host).await?,
+            Step::Leave(host) => {
+                let host = format!("host-{host}");
+                self.store
+                    .leave(&self.queue, &host)
+                    .await
+                    .map_err(|e| e.to_string())?;
+                self.reference.hosts.remove(&host);
+            }
+            Step::Pass(hours) => {
+                let by = HOUR * u32::try_from(*hours).unwrap() + Duration::from_mins(1);
+                self.world.pass(&self.queue, by).await;
+            }
+        }
+        let counts = self
+            .store
+            .counts(&self.queue)
+            .await
+            .map_err(|e| e.to_string())?;
+        same("counts", &counts, &self.reference.counts())
+    }
+
+    /// A call of the store, with the time that it may have read.
+    async fn timed<T>(
+        &self,
+        call: impl Future<Output = dqhost::store::StoreResult<T>>,
+    ) -> Checked<(T, Span)> {
+        let from = self.world.now_ms();
+        let answer = call.await.map_err(|error| error.to_string())?;
+        let to = self.world.now_ms();
+        Ok((answer, Span { from, to }))
+    }
+
+    /// A time as the store tells it must be the one that is known, and is known exactly from then.
+    fn time(&self, what: &str, known: &mut Option<Span>, told: Option<u64>) -> Checked {
+        let told = told.map(|at_ms| self.world.told(at_ms));
+        match (&known, told) {
+            (None, None) => Ok(()),
+            (Some(span), Some(at)) if span.from <= at && at <= span.to => {
+                *known = Some(Span { from: at, to: at });
+                Ok(())
+            }
+            _ => Err(format!("{what}: is {told:?}, must be {known:?}")),
+        }
+    }
+
+    async fn send(&mut self, count: usize, delay: Duration, retries: u32) -> Checked {
+        let batch: Vec<NewMessage> = (0..count)
+            .map(|n| NewMessage {
+                due: Due::In(delay),
+                retries,
+                headers: vec![("n".to_owned(), n.to_string()); n % 2],
+                ..NewMessage::new(format!("payload {}", self.ids.len() + n))
+            })
+            .collect();
+        let (sent, now) = self.timed(self.store.send(&self.queue, &batch)).await?;
+        for (message, sent) in batch.iter().zip(sent) {
+            same("sent id", &sent.id, &message.id)?;
+            self.ids.push(message.id.clone());
+            self.reference.send(message, delay, now);
+            let mut due = Some(if delay.is_zero() {
+                now
+            } else {
+                now.plus(delay)
+            });
+            self.time("due", &mut due, sent.due_at_ms)?;
+            let known = self.reference.messages.get_mut(&message.id).unwrap();
+            known.at = known.at.and(due);
+        }
+        Ok(())
+    }
+
+    async fn send_again(&mut self, which: usize) -> Checked {
+        let Some(id) = picked(&self.ids, [which]).pop() else {
+            return Ok(());
+        };
+        if !self.reference.messages.contains_key(&id) {
+            return Ok(());
+        }
+        let message = NewMessage {
+            id,
+            ..NewMessage::new("other")
+        };
+        let sent = self.store.send(&self.queue, &[message]).await;
+        let sent = sent.map_err(|error| error.to_string())?;
+        same("a repeat", &sent[0].due_at_ms, &None)
+    }
+
+    async fn advance(&mut self) -> Checked {
+        let (advanced, now) = self.timed(self.store.advance(&self.queue)).await?;
+        let mut expected = self.reference.advance(now);
+        expected.next_in = advanced.next_in;
+        same("advance", &advanced, &expected)?;
+        let ms = |d: Duration| u64::try_from(d.as_millis()).unwrap();
+        match (advanced.next_in.map(ms), self.reference.next()) {
+            (None, None) => Ok(()),
+            (Some(next), Some(at))
+                if at.from.saturating_sub(now.to) <= next
+                    && next <= at.to.saturating_sub(now.from) =>
+            {
+                Ok(())
+            }
+            (next, at) => Err(format!("next in {next:?}, must be at {at:?}, now {now:?}")),
+        }
+    }
+
+    async fn reserve(&mut self, max: usize, lease: Duration, retries_first: bool) -> Checked {
+        let first = if retries_first {
+            First::Retry
+        } else {
+            First::Ready
+        };
+        let wanted = Reservation {
+            max,
+            lease,
+            first,
+            retries_default: 7,
+        };
+        let (deliveries, now) = self.timed(self.store.reserve(&self.queue, wanted)).await?;
+        let ids = self.reference.reserve(max, lease, first, now);
+        let got: Vec<MessageId> = deliveries.iter().map(|d| d.claim.id.clone()).collect();
+        same("reserved", &got, &ids)?;
+        for delivery in deliveries {
+            self.delivered(delivery)?;
+        }
+        Ok(())
+    }
+
+    fn delivered(&mut self, delivery: Delivery) -> Checked {
+        let id = delivery.claim.id.clone();
+        let known = &self.reference.messages[&id];
+        same("payload", &delivery.payload, &Some(known.payload.clone()))?;
+        same("headers", &delivery.headers, &known.headers)?;
+        same("attempt", &delivery.attempt, &(known.failed + 1))?;
+        let last = known.failed + 1 + known.retries_left;
+        same("attempts at most", &delivery.attempts_max, &last)?;
+        let mut due = known.due;
+        self.time("became due", &mut due, delivery.due_at_ms)?;
+        self.reference.messages.get_mut(&id).unwrap().due = None;
+        self.given.push(Given {
+            claim: delivery.claim,
+            delivery: self.reference.delivery(&id),
+        });
+        Ok(())
+    }
+
+    async fn settle(&mut self, which: &[(usize, How)]) -> Checked {
+        let claims = picked(&self.given, which.iter().map(|(number, _)| *number));
+        let pairs: Vec<(Given, How)> = claims
+            .into_iter()
+            .zip(which.iter().map(|(_, how)| *how))
+            .collect();
+        let batch: Vec<_> = pairs
+            .iter()
+            .map(|(given, how)| {
+                let attempt = attempt("why");
+                let how = match how {
+                    How::Ack => Settlement::Ack,
+                    How::NackNow => Settlement::Nack {
+                        delay: None,
+                        attempt,
+                    },
+                    How::NackFor(hours) => Settlement::Nack {
+                        delay: Some(HOUR * u32::try_from(*hours).unwrap()),
+                        attempt,
+                    },
+                    How::Reject => Settlement::Reject { attempt },
+                };
+                (given.claim.clone(), how)
+            })
+            .collect();
+        let (answers, now) = self.timed(self.store.settle(&self.queue, &batch)).await?;
+        let mut expected = Vec::new();
+        for (given, how) in &pairs {
+            let how = match how {
+                How::Ack => Settle::Ack,
+                How::NackNow => Settle::Nack(None),
+                How::NackFor(hours) => Settle::Nack(Some(HOUR * u32::try_from(*hours).unwrap())),
+                How::Reject => Settle::Reject,
+            };
+            expected.push(self.reference.settle(given, &how, now));
+        }
+        same("settled", &answers, &expected)
+    }
+
+    async fn extend(&mut self, which: &[usize], lease: Duration) -> Checked {
+        let given = picked(&self.given, which.iter().copied());
+        let claims: Vec<_> = given.iter().map(|given| given.claim.clone()).collect();
+        let (answers, now) = self
+            .timed(self.store.extend(&self.queue, &claims, lease))
+            .await?;
+        let expected: Vec<Settled> = given
+            .iter()
+            .map(|given| self.reference.extend(given, lease, now))
+            .collect();
+        same("extended", &answers, &expected)
+    }
+
+    async fn release(&mut self, which: &[usize]) -> Checked {
+        let given = picked(&self.given, which.iter().copied());
+        let claims: Vec<_> = given.iter().map(|given| given.claim.clone()).collect();
+        let (answers, _) = self.timed(self.store.release(&self.queue, &claims)).await?;
+        let expected: Vec<Settled> = given
+            .iter()
+            .map(|given| self.reference.release(given))
+            .collect();
+        same("released", &answers, &expected)
+    }
+
+    async fn cancel(&mut self, which: &[usize]) -> Checked {
+        let ids = picked(&self.ids, which.iter().copied());
+        let (answers, _) = self.timed(self.store.cancel(&self.queue, &ids)).await?;
+        let expected: Vec<_> = ids.iter().map(|id| self.reference.cancel(id)).collect();
+        same("cancelled", &answers, &expected)
+    }
+
+    async fn redrive(&mut self, which: &[usize], retries: Option<u32>) -> Checked {
+        let ids = picked(&self.ids, which.iter().copied());
+        let (answers, _) = self
+            .timed(self.store.redrive(&self.queue, &ids, retries))
+            .await?;
+        for (id, answer) in ids.iter().zip(answers) {
+            let new = match &answer {
+                Redriven::As(new) => Some(new),
+                _ => None,
+            };
+            let was_dead = self.reference.redrive(id, new, retries);
+            same("redriven", &new.is_some(), &was_dead)?;
+            self.ids.extend(new.cloned());
+        }
+        Ok(())
+    }
+
+    async fn delete(&mut self, which: &[usize]) -> Checked {
+        let ids = picked(&self.ids, which.iter().copied());
+        let (answers, _) = self
+            .timed(self.store.delete_dead(&self.queue, &ids))
+            .await?;
+        let expected: Vec<_> = ids.iter().map(|id| self.reference.delete(id)).collect();
+        same("deleted", &answers, &expected)
+    }
+
+    async fn beat(&mut self, host: usize) -> Checked {
+        let host = HostInfo {
+            id: format!("host-{host}"),
+            version: "1".to_owned(),
+            handler: "ab".to_owned(),
+            slots: 1,
+            in_flight: 0,
+        };
+        let ((), now) = self
+            .timed(self.store.heartbeat(&self.queue, &host, SILENCE))
+            .await?;
+        let silence = u64::try_from(SILENCE.as_millis()).unwrap();
+        self.reference
+            .hosts
+            .retain(|_, beat| beat.to + silence > now.from);
+        self.reference.hosts.insert(host.id, now);
+        let hosts = self.store.hosts(&self.queue, SILENCE).await;
+        let hosts: Vec<String> = hosts.unwrap().into_iter().map(|host| host.id).collect();
+        same(
+            "hosts",
+            &hosts,
+            &self.reference.hosts.keys().cloned().collect(),
+        )
+    }
+
+    /// Compares all that can be seen of the queue.
+    async fn everything(&mut self) -> Checked {
+        for id in self.ids.clone() {
+            let record = self.store.get(&self.queue, &id).await;
+            let record = record.map_err(|error| error.to_string())?;
+            self.known(&id, record)
+                .map_err(|error| format!("{id}: {error}"))?;
+        }
+        let page = Page {
+            offset: 0,
+            limit: 1000,
+            payload_max: 1000,
+        };
+        for state in [
+            State::Pending,
+            State::Ready,
+            State::Unack,
+            State::Retry,
+            State::Dead,
+        ] {
+            let listed = self.store.list(&self.queue, state, page).await.unwrap();
+            let ids: Vec<MessageId> = listed.into_iter().map(|record| record.id).collect();
+            same(state.as_str(), &ids, &self.reference.in_order(state))?;
+        }
+        Ok(())
+    }
+
+    fn known(&mut self, id: &MessageId, record: Option<Record>) -> Checked {
+        let known = self.reference.messages.get(id);
+        same("there", &record.is_some(), &known.is_some())?;
+        let (Some(record), Some(known)) = (record, known) else {
+            return Ok(());
+        };
+        same("state", &record.state, &known.state)?;
+        same("attempts", &record.attempts, &known.failed)?;
+        same("retries left", &record.retries_left, &known.retries_left)?;
+        same("payload", &record.payload, &Some(known.payload.clone()))?;
+        same("headers", &record.headers, &known.headers)?;
+        let history: Vec<String> = record
+            .history
+            .iter()
+            .map(|entry| match entry {
+                HistoryEntry::Attempt(attempt) => attempt.class.clone(),
+                HistoryEntry::Redriven { redriven_from, .. } => {
+                    format!("redriven from {redriven_from}")
+                }
+            })
+            .collect();
+        same("history", &history, &known.history)?;
+        let mut at = known.at;
+        self.time("time", &mut at, record.at_ms)?;
+        // Exact now, so that equal times can be told from different ones.
+        self.reference.messages.get_mut(id).unwrap().at = at;
+        Ok(())
+    }
+}

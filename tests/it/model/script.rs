@@ -1,0 +1,80 @@
+//! What a sequence is made of. Numbers that pick a message, a claim or a host count back from the
+//! latest and wrap, so that every script fits every state.
+
+use proptest::prelude::*;
+
+/// One call of a store's method, or time that passes.
+#[derive(Debug, Clone)]
+pub(crate) enum Step {
+    Send {
+        count: usize,
+        in_hours: u64,
+        retries: u32,
+    },
+    /// An id that was sent before.
+    SendAgain(usize),
+    Advance,
+    Reserve {
+        max: usize,
+        lease_hours: u64,
+        retries_first: bool,
+    },
+    Settle(Vec<(usize, How)>),
+    Extend(Vec<usize>, u64),
+    Release(Vec<usize>),
+    Cancel(Vec<usize>),
+    Redrive(Vec<usize>, Option<u32>),
+    Delete(Vec<usize>),
+    Beat(usize),
+    Leave(usize),
+    /// So many hours and a minute.
+    Pass(u64),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum How {
+    Ack,
+    NackNow,
+    NackFor(u64),
+    Reject,
+}
+
+fn how() -> impl Strategy<Value = How> {
+    prop_oneof![
+        3 => Just(How::Ack),
+        2 => Just(How::NackNow),
+        2 => (1_u64..3).prop_map(How::NackFor),
+        1 => Just(How::Reject),
+    ]
+}
+
+/// Which of those there are, mostly the latest.
+fn some() -> impl Strategy<Value = Vec<usize>> {
+    prop::collection::vec(0_usize..5, 1..4)
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (1_usize..4, 0_u64..3, 0_u32..3).prop_map(|(count, in_hours, retries)| Step::Send {
+            count, in_hours, retries
+        }),
+        1 => (0_usize..5).prop_map(Step::SendAgain),
+        5 => Just(Step::Advance),
+        6 => (1_usize..4, 1_u64..3, any::<bool>()).prop_map(|(max, lease_hours, retries_first)| {
+            Step::Reserve { max, lease_hours, retries_first }
+        }),
+        6 => prop::collection::vec((0_usize..5, how()), 1..4).prop_map(Step::Settle),
+        1 => (some(), 1_u64..3).prop_map(|(which, hours)| Step::Extend(which, hours)),
+        1 => some().prop_map(Step::Release),
+        1 => some().prop_map(Step::Cancel),
+        1 => (some(), prop::option::of(0_u32..3)).prop_map(|(ids, n)| Step::Redrive(ids, n)),
+        1 => some().prop_map(Step::Delete),
+        1 => (0_usize..3).prop_map(Step::Beat),
+        1 => (0_usize..3).prop_map(Step::Leave),
+        3 => (1_u64..3).prop_map(Step::Pass),
+    ]
+}
+
+pub(crate) fn script() -> impl Strategy<Value = Vec<Step>> {
+    prop::collection::vec(step(), 1..50)
+}
