@@ -7,11 +7,12 @@
 -- KEYS[4]  {dp:<queue>}:retry      list    ids
 -- KEYS[5]  {dp:<queue>}:garbage    set     ids to bury
 -- KEYS[6]  {dp:<queue>}:dead       zset    id -> time of death
--- KEYS[7]  {dp:<queue>}:retry:cnt  hash    id -> retries left
--- KEYS[8]  {dp:<queue>}:attempts   hash    id -> "failed:released[:left]"
--- KEYS[9]  {dp:<queue>}:headers    hash    id -> JSON
--- KEYS[10] {dp:<queue>}:history    hash    id -> failed attempts
--- KEYS[11] {dp:<queue>}:msg:<id>   string  the payload
+-- KEYS[7]  {dp:<queue>}:moving     zset    id -> since when
+-- KEYS[8]  {dp:<queue>}:retry:cnt  hash    id -> retries left
+-- KEYS[9]  {dp:<queue>}:attempts   hash    id -> "failed:released[:left]"
+-- KEYS[10] {dp:<queue>}:headers    hash    id -> JSON
+-- KEYS[11] {dp:<queue>}:history    hash    id -> failed attempts
+-- KEYS[12] {dp:<queue>}:msg:<id>   string  the payload
 -- ARGV[1]  id
 --
 -- Returns {} when nothing is known of the id, else {state, unix ms or -1, retries left, attempts,
@@ -22,14 +23,15 @@
 local id = ARGV[1]
 local function ms(text) return math.floor(tonumber(text) * 1000 + 0.5) end
 local function at(state, text)
-  return {state, text and ms(text) or -1, redis.call('HGET', KEYS[7], id) or '',
-    redis.call('HGET', KEYS[8], id) or '', redis.call('HGET', KEYS[9], id) or '',
-    redis.call('HGET', KEYS[10], id) or '', redis.call('GET', KEYS[11])}
+  return {state, text and ms(text) or -1, redis.call('HGET', KEYS[8], id) or '',
+    redis.call('HGET', KEYS[9], id) or '', redis.call('HGET', KEYS[10], id) or '',
+    redis.call('HGET', KEYS[11], id) or '', redis.call('GET', KEYS[12])}
 end
 for _, place in ipairs({{'pending', 1}, {'unack', 3}, {'dead', 6}}) do
   local text = redis.call('ZSCORE', KEYS[place[2]], id)
   if text then return at(place[1], text) end
 end
+if redis.call('ZSCORE', KEYS[7], id) then return at('moving', false) end
 if redis.call('SISMEMBER', KEYS[5], id) == 1 then return at('garbage', false) end
 for _, place in ipairs({{'ready', 2}, {'retry', 4}}) do
   if redis.call('LPOS', KEYS[place[2]], id) then return at(place[1], false) end

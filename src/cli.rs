@@ -18,6 +18,7 @@ use crate::store::StoreError;
 use crate::store::sqlite::Durability;
 use crate::text::printable;
 
+mod copy;
 mod dead;
 mod log;
 mod ndjson;
@@ -65,6 +66,8 @@ enum Command {
     List(read::ListArgs),
     /// Take back messages that wait
     Cancel(read::CancelArgs),
+    /// Move messages to another store: from a file to Redis, and back
+    Copy(copy::CopyArgs),
     /// Messages that failed for good
     #[command(subcommand)]
     Dead(dead::DeadCommand),
@@ -78,6 +81,17 @@ struct StoreArgs {
     /// $XDG_DATA_HOME/dqhost/dqhost.db (~/.local/share/dqhost/dqhost.db)
     #[arg(long, value_name = "PATH", conflicts_with = "redis")]
     db: Option<PathBuf>,
+    /// Keep them in Redis 7 or later: redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss://... or
+    /// unix:///PATH; a password is better kept in DQHOST_REDIS or REDIS_URL
+    #[arg(long, value_name = "URL")]
+    redis: Option<String>,
+    #[command(flatten)]
+    settings: SettingsArgs,
+}
+
+/// How a store is used.
+#[derive(Debug, Clone, Copy, Args)]
+struct SettingsArgs {
     /// What a file survives: full: a power cut; normal: the crash of any process, while a power cut
     /// may undo the last moments
     #[arg(
@@ -87,10 +101,6 @@ struct StoreArgs {
         env = "DQHOST_DURABILITY"
     )]
     durability: DurabilityArg,
-    /// Keep them in Redis 7 or later: redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss://... or
-    /// unix:///PATH; a password is better kept in DQHOST_REDIS or REDIS_URL
-    #[arg(long, value_name = "URL")]
-    redis: Option<String>,
     /// Name the keys dp:QUEUE:... instead of {dp:QUEUE}:..., as a delayqueue without UseHashTagKey
     #[arg(long, env = "DQHOST_NO_HASH_TAG",
         value_parser = BoolishValueParser::new())]
@@ -230,6 +240,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Some(Command::Get(args)) => read::get(args).await,
         Some(Command::List(args)) => read::list(args).await,
         Some(Command::Cancel(args)) => read::cancel(args).await,
+        Some(Command::Copy(args)) => copy::copy(args).await,
         Some(Command::Dead(command)) => dead::dead(command).await,
     }
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{StoreArgs, Usage};
+use super::{SettingsArgs, StoreArgs, Usage};
 use crate::store::address::{self, StoreAddress, StoreSettings};
 use crate::store::{Store, StoreError};
 
@@ -28,8 +28,8 @@ pub(super) async fn store(args: &StoreArgs, missing: Missing) -> anyhow::Result<
                 .to_owned(),
         )
         .into()),
-        Some(address) => at(&address, args, missing).await,
-        None => at(&default_file()?, args, Missing::Make).await,
+        Some(address) => at(&address, args.settings, missing).await,
+        None => at(&default_file()?, args.settings, Missing::Make).await,
     }
 }
 
@@ -42,13 +42,13 @@ pub(super) async fn host_store(args: &StoreArgs) -> anyhow::Result<Arc<dyn Store
     if address == StoreAddress::Memory {
         tracing::warn!("the store is in memory: nothing is kept when this host ends");
     }
-    at(&address, args, Missing::Make).await
+    at(&address, args.settings, Missing::Make).await
 }
 
 /// Opens one store.
 pub(super) async fn at(
     address: &StoreAddress,
-    args: &StoreArgs,
+    args: SettingsArgs,
     missing: Missing,
 ) -> anyhow::Result<Arc<dyn Store>> {
     let settings = StoreSettings {

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use super::BATCH_MAX;
-use crate::message::{Headers, HistoryEntry, NewMessage};
+use crate::message::{Headers, HistoryEntry, NewMessage, Record};
 
-/// The most payload bytes that one step of a send takes, so that others get their turn.
-const SEND_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// The most payload bytes that one step takes in, so that others get their turn.
+const STEP_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The most entries of a history that are kept.
 const HISTORY_ENTRIES_MAX: usize = 20;
@@ -20,22 +20,34 @@ pub(super) fn ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-/// Splits messages where a step would have too many of them or too many bytes.
-pub(super) fn send_steps(messages: &[NewMessage]) -> Vec<&[NewMessage]> {
+/// Splits what goes in where a step would have too many of them or too many bytes.
+fn steps<T>(items: &[T], payload_bytes: impl Fn(&T) -> usize) -> Vec<&[T]> {
     let mut steps = Vec::new();
     let (mut start, mut bytes) = (0, 0);
-    for (index, message) in messages.iter().enumerate() {
-        let size = message.payload.len();
-        if index > start && (index - start == BATCH_MAX || bytes + size > SEND_BYTES_MAX) {
-            steps.push(&messages[start..index]);
+    for (index, item) in items.iter().enumerate() {
+        let size = payload_bytes(item);
+        if index > start && (index - start == BATCH_MAX || bytes + size > STEP_BYTES_MAX) {
+            steps.push(&items[start..index]);
             (start, bytes) = (index, 0);
         }
         bytes += size;
     }
-    if start < messages.len() {
-        steps.push(&messages[start..]);
+    if start < items.len() {
+        steps.push(&items[start..]);
     }
     steps
+}
+
+/// The steps of a send.
+pub(super) fn send_steps(messages: &[NewMessage]) -> Vec<&[NewMessage]> {
+    steps(messages, |message| message.payload.len())
+}
+
+/// The steps of an import.
+pub(super) fn import_steps(records: &[Record]) -> Vec<&[Record]> {
+    steps(records, |record| {
+        record.payload.as_ref().map_or(0, Vec::len)
+    })
 }
 
 /// Headers as they are stored: a JSON list of pairs, or nothing.
@@ -58,6 +70,15 @@ pub(super) fn history(lines: &str) -> Vec<HistoryEntry> {
         .lines()
         .filter_map(|line| serde_json::from_str(line).ok())
         .collect()
+}
+
+/// A history as it is stored.
+pub(super) fn history_lines(history: &[HistoryEntry]) -> String {
+    let lines: Vec<String> = history
+        .iter()
+        .map(|entry| serde_json::json!(entry).to_string())
+        .collect();
+    lines.join("\n")
 }
 
 /// Adds a line to a stored history, of which the latest are kept. `lua/include/fail.lua` does the
@@ -101,7 +122,7 @@ mod tests {
         let light = vec![NewMessage::new("x"); BATCH_MAX + 1];
         let sizes: Vec<usize> = send_steps(&light).iter().map(|step| step.len()).collect();
         assert_eq!(sizes, [BATCH_MAX, 1]);
-        let heavy = vec![NewMessage::new(vec![0; SEND_BYTES_MAX / 2]); 5];
+        let heavy = vec![NewMessage::new(vec![0; STEP_BYTES_MAX / 2]); 5];
         let sizes: Vec<usize> = send_steps(&heavy).iter().map(|step| step.len()).collect();
         assert_eq!(sizes, [2, 2, 1]);
         assert!(send_steps(&[]).is_empty());

@@ -19,8 +19,8 @@ use self::scripts::Script;
 use self::wake::Wake;
 use super::common::ms;
 use super::{
-    Advanced, BATCH_MAX, Cancelled, Counts, First, HostInfo, Page, Redriven, Reservation, Settled,
-    Settlement, Store, StoreError, StoreResult,
+    Advanced, BATCH_MAX, Cancelled, Counts, First, HostInfo, Page, Peer, Redriven, Reservation,
+    Settled, Settlement, Store, StoreError, StoreResult,
 };
 use crate::message::{
     Claim, DELAY_MS_MAX, Delivery, Due, MessageId, NewMessage, QueueName, Record, Sent, State,
@@ -31,6 +31,7 @@ mod decode;
 mod deliver;
 mod keys;
 mod link;
+mod moving;
 mod open;
 mod read;
 mod scripts;
@@ -171,6 +172,22 @@ impl Store for RedisStore {
 
     async fn delete_dead(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<bool>> {
         self.remove_dead(queue, ids).await
+    }
+
+    async fn export(&self, queue: &QueueName, peer: &Peer, max: usize) -> StoreResult<Vec<Record>> {
+        self.export_messages(queue, peer, max).await
+    }
+
+    async fn import(&self, queue: &QueueName, peer: &Peer, records: &[Record]) -> StoreResult<()> {
+        self.import_messages(queue, peer, records).await
+    }
+
+    async fn discard(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<()> {
+        self.discard_moved(queue, ids).await
+    }
+
+    async fn admit(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<()> {
+        self.admit_moved(queue, ids).await
     }
 
     async fn queues(&self) -> StoreResult<Vec<QueueName>> {

@@ -18,9 +18,9 @@ use self::error::{Failure, store_error};
 use self::queue::{Change, QueueRow};
 use self::thread::ConnectionThread;
 use self::wake::Wake;
-use super::common::{ms, send_steps};
+use super::common::{import_steps, ms, send_steps};
 use super::{
-    Advanced, BATCH_MAX, Cancelled, Counts, HostInfo, Page, Redriven, Reservation, Settled,
+    Advanced, BATCH_MAX, Cancelled, Counts, HostInfo, Page, Peer, Redriven, Reservation, Settled,
     Settlement, Store, StoreError, StoreResult,
 };
 use crate::clock::Clock;
@@ -28,6 +28,7 @@ use crate::message::{Claim, Delivery, MessageId, NewMessage, QueueName, Record, 
 
 mod deliver;
 mod error;
+mod moving;
 mod open;
 mod people;
 mod queue;
@@ -272,6 +273,36 @@ impl Store for SqliteStore {
         let work = |change: &mut Change<'_>, some: &[MessageId]| people::delete_dead(change, some);
         self.change_each("deleting dead letters", queue, ids, false, work)
             .await
+    }
+
+    async fn export(&self, queue: &QueueName, peer: &Peer, max: usize) -> StoreResult<Vec<Record>> {
+        let peer = peer.clone();
+        let work = move |change: &mut Change<'_>| moving::export(change, &peer, max);
+        let done = self.change("export", queue, false, work).await?;
+        Ok(done.unwrap_or_default())
+    }
+
+    async fn import(&self, queue: &QueueName, peer: &Peer, records: &[Record]) -> StoreResult<()> {
+        for step in import_steps(records) {
+            let (peer, step) = (peer.clone(), step.to_vec());
+            let work = move |change: &mut Change<'_>| moving::import(change, &peer, &step);
+            self.change("import", queue, true, work).await?;
+        }
+        Ok(())
+    }
+
+    async fn discard(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<()> {
+        let ids = ids.to_vec();
+        let work = move |change: &mut Change<'_>| moving::discard(change, &ids);
+        self.change("discard", queue, false, work).await?;
+        Ok(())
+    }
+
+    async fn admit(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<()> {
+        let ids = ids.to_vec();
+        let work = move |change: &mut Change<'_>| moving::admit(change, &ids);
+        self.change("admit", queue, false, work).await?;
+        Ok(())
     }
 
     async fn queues(&self) -> StoreResult<Vec<QueueName>> {

@@ -91,11 +91,11 @@ fn no_script_compares_a_reply_with_nil_or_builds_a_key() {
 }
 
 #[test]
-fn only_send_is_stopped_by_a_full_memory() {
+fn only_what_takes_messages_in_is_stopped_by_a_full_memory() {
     for (name, text) in scripts() {
         let flags = text.lines().next().unwrap();
         let expected = match name.as_str() {
-            "send" => "#!lua",
+            "send" | "import" => "#!lua",
             "inspect" => "#!lua flags=no-writes",
             _ => "#!lua flags=allow-oom",
         };
@@ -110,7 +110,7 @@ fn only_send_is_stopped_by_a_full_memory() {
 async fn scripts_touch_no_key_outside_the_slot_of_their_queue() {
     use crate::contract::tools::*;
     use dqhost::message::{Due, NewMessage};
-    use dqhost::store::Settlement;
+    use dqhost::store::{Peer, Settlement};
 
     let server = RedisServer::start_with(&["--cluster-enabled", "yes"]);
     for key in ["{dp:q}", "dqhost:queues"] {
@@ -156,5 +156,15 @@ async fn scripts_touch_no_key_outside_the_slot_of_their_queue() {
         .delete_dead(&queue(), &[claims[3].id.clone()])
         .await
         .unwrap();
+    assert_eq!(depths(&*store).await, [0, 2, 0, 2, 0]);
+    let peer = Peer {
+        name: "other".to_owned(),
+        renamed: false,
+    };
+    let away = store.export(&queue(), &peer, 10).await.unwrap();
+    let ids: Vec<_> = away.iter().map(|record| record.id.clone()).collect();
+    store.discard(&queue(), &ids).await.unwrap();
+    store.import(&queue(), &peer, &away).await.unwrap();
+    store.admit(&queue(), &ids).await.unwrap();
     assert_eq!(depths(&*store).await, [0, 2, 0, 2, 0]);
 }

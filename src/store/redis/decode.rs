@@ -98,7 +98,7 @@ pub(super) fn record(
     }
 }
 
-/// The state that `inspect` names.
+/// The state that `inspect` or `export` names.
 pub(super) fn state(name: &str) -> Option<State> {
     [
         State::Pending,
@@ -107,6 +107,7 @@ pub(super) fn state(name: &str) -> Option<State> {
         State::Retry,
         State::Garbage,
         State::Dead,
+        State::Moving,
     ]
     .into_iter()
     .find(|state| state.as_str() == name)

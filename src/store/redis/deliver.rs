@@ -34,11 +34,11 @@ pub(super) fn add_claim(command: &mut Cmd, claim: &Claim) {
 }
 
 /// True for an id that no dqhost made, by the same sign as `lua/pending_to_ready.lua`.
-fn is_foreign(id: &MessageId) -> bool {
+pub(super) fn is_foreign(id: &MessageId) -> bool {
     id.as_str().as_bytes().get(14) != Some(&b'7')
 }
 
-fn persist(keys: &Keys, id: &MessageId) -> Cmd {
+pub(super) fn persist(keys: &Keys, id: &MessageId) -> Cmd {
     let mut command = redis::cmd("PERSIST");
     command.arg(keys.message(id));
     command

@@ -70,6 +70,7 @@ impl RedisStore {
             &k.retry,
             &k.garbage,
             &k.dead,
+            &k.moving,
             &k.counts,
             &k.attempts,
             &k.headers,
@@ -107,30 +108,44 @@ impl RedisStore {
         state: State,
         page: Page,
     ) -> StoreResult<Vec<Record>> {
-        const OPERATION: &str = "listing";
         let k = self.keys(queue);
         let limit = page.limit.min(BATCH_MAX);
         if limit == 0 {
             return Ok(Vec::new());
         }
         let entries = self.page_entries(&k, state, page.offset, limit).await?;
+        let entries = entries
+            .into_iter()
+            .map(|(id, at_ms)| (id, state, at_ms))
+            .collect();
+        self.records(&k, entries, page.payload_max).await
+    }
+
+    /// What is known of messages whose states and times are known.
+    pub(super) async fn records(
+        &self,
+        k: &Keys,
+        entries: Vec<(MessageId, State, Option<u64>)>,
+        payload_max: usize,
+    ) -> StoreResult<Vec<Record>> {
+        const OPERATION: &str = "listing";
+        if entries.is_empty() {
+            return Ok(Vec::new());
+        }
         let mut commands = Vec::new();
         for key in [&k.counts, &k.attempts, &k.headers, &k.history] {
             let mut fields = command("HMGET", key);
-            for (id, _) in &entries {
+            for (id, ..) in &entries {
                 fields.arg(id.as_str());
             }
             commands.push(fields);
         }
-        for (id, _) in &entries {
+        for (id, ..) in &entries {
             let key = k.message(id);
             let mut part = command("GETRANGE", &key);
-            part.arg(0).arg(page.payload_max);
+            part.arg(0).arg(payload_max);
             commands.push(part);
             commands.push(command("EXISTS", &key));
-        }
-        if entries.is_empty() {
-            return Ok(Vec::new());
         }
         let mut answers = self.work.run(OPERATION, &commands).await?.into_iter();
         let mut hash = || -> StoreResult<Vec<Value>> {
@@ -142,7 +157,9 @@ impl RedisStore {
         let (left, attempts, headers, history) = (hash()?, hash()?, hash()?, hash()?);
         let rows = left.into_iter().zip(attempts).zip(headers).zip(history);
         let mut records = Vec::with_capacity(entries.len());
-        for ((id, at_ms), (((left, attempts), headers), history)) in entries.into_iter().zip(rows) {
+        for ((id, state, at_ms), (((left, attempts), headers), history)) in
+            entries.into_iter().zip(rows)
+        {
             let part = answers.next().and_then(bytes);
             let exists = matches!(answers.next(), Some(Value::Int(1)));
             let fields = Fields {
@@ -152,7 +169,7 @@ impl RedisStore {
                 history: text(history),
             };
             let payload = part.filter(|_| exists).map(|mut part| {
-                part.truncate(page.payload_max);
+                part.truncate(payload_max);
                 part
             });
             records.push(record(id, state, at_ms, &fields, payload));

@@ -62,6 +62,10 @@ scripts! {
     CANCEL = "cancel";
     REDRIVE = "redrive";
     DELETE_DEAD = "delete_dead";
+    EXPORT = "export";
+    IMPORT = "import";
+    DISCARD = "discard";
+    ADMIT = "admit";
     INSPECT = "inspect";
     HEARTBEAT = "heartbeat";
 }

@@ -13,7 +13,7 @@ use crate::store::{BATCH_MAX, Cancelled, HostInfo, Page, Redriven};
 /// The columns that [`record`] reads; the payload comes last.
 const RECORD: &str = "id, state, place, failed, retries_left, headers, history";
 
-fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
+pub(super) fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
     let state = state(row.get(1)?);
     let place: i64 = row.get(2)?;
     let has_time = matches!(state, State::Pending | State::Unack | State::Dead);

@@ -10,8 +10,8 @@ use dqhost::message::{
     Claim, Delivery, Due, MessageId, NewMessage, QueueName, Record, Sent, State,
 };
 use dqhost::store::{
-    Advanced, Cancelled, Counts, HostInfo, Page, Redriven, Reservation, Settled, Settlement, Store,
-    StoreResult,
+    Advanced, Cancelled, Counts, HostInfo, Page, Peer, Redriven, Reservation, Settled, Settlement,
+    Store, StoreResult,
 };
 
 use super::run::World;
@@ -218,6 +218,22 @@ impl Store for Mistaken {
 
     async fn delete_dead(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<bool>> {
         self.inner.delete_dead(queue, ids).await
+    }
+
+    async fn export(&self, queue: &QueueName, peer: &Peer, max: usize) -> StoreResult<Vec<Record>> {
+        self.inner.export(queue, peer, max).await
+    }
+
+    async fn import(&self, queue: &QueueName, peer: &Peer, records: &[Record]) -> StoreResult<()> {
+        self.inner.import(queue, peer, records).await
+    }
+
+    async fn discard(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<()> {
+        self.inner.discard(queue, ids).await
+    }
+
+    async fn admit(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<()> {
+        self.inner.admit(queue, ids).await
     }
 
     async fn queues(&self) -> StoreResult<Vec<QueueName>> {

@@ -353,6 +353,18 @@ impl Reference {
         true
     }
 
+    /// Puts those of them that wait in line behind all others, in their order.
+    pub(crate) fn to_the_end(&mut self, ids: &[MessageId]) {
+        for line in [&mut self.ready, &mut self.retry] {
+            for id in ids {
+                if let Some(place) = line.iter().position(|other| other == id) {
+                    line.remove(place);
+                    line.push_back(id.clone());
+                }
+            }
+        }
+    }
+
     pub(crate) fn delete(&mut self, id: &MessageId) -> bool {
         let is_dead = self.is_dead(id);
         if is_dead {

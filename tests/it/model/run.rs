@@ -6,7 +6,9 @@ use std::time::Duration;
 use dqhost::message::{
     Delivery, Due, HistoryEntry, MessageId, NewMessage, QueueName, Record, State,
 };
-use dqhost::store::{First, HostInfo, Page, Redriven, Reservation, Settled, Settlement, Store};
+use dqhost::store::{
+    First, HostInfo, Page, Peer, Redriven, Reservation, Settled, Settlement, Store,
+};
 
 use super::reference::{Given, Reference, Settle, Span};
 use super::script::{How, Step};
@@ -132,6 +134,7 @@ impl<W: World> Run<'_, W> {
                     .map_err(|e| e.to_string())?;
                 self.reference.hosts.remove(&host);
             }
+            Step::AwayAndBack(max) => self.away_and_back(*max).await?,
             Step::Pass(hours) => {
                 let by = HOUR * u32::try_from(*hours).unwrap() + Duration::from_mins(1);
                 self.world.pass(&self.queue, by).await;
@@ -388,6 +391,35 @@ impl<W: World> Run<'_, W> {
             &hosts,
             &self.reference.hosts.keys().cloned().collect(),
         )
+    }
+
+    async fn away_and_back(&mut self, max: usize) -> Checked {
+        let peer = Peer {
+            name: "elsewhere".to_owned(),
+            renamed: false,
+        };
+        let away = self.store.export(&self.queue, &peer, max).await;
+        let away = away.map_err(|error| error.to_string())?;
+        let counts = self.store.counts(&self.queue).await.unwrap();
+        same("moving", &counts.moving, &(away.len() as u64))?;
+        let again = self.store.export(&self.queue, &peer, max).await.unwrap();
+        same("exported again", &again.len(), &away.len())?;
+        let waiting = self.reference.messages.len() - self.reference.in_order(State::Unack).len();
+        same("exported", &away.len(), &max.min(waiting))?;
+        let ids: Vec<MessageId> = away.iter().map(|record| record.id.clone()).collect();
+        for mut record in away {
+            let id = record.id.clone();
+            let due = matches!(record.state, State::Ready | State::Retry);
+            if due {
+                let mut became_due = self.reference.messages[&id].due;
+                self.time("became due", &mut became_due, record.at_ms.take())?;
+            }
+            self.known(&id, Some(record))
+                .map_err(|error| format!("exported {id}: {error}"))?;
+        }
+        self.reference.to_the_end(&ids);
+        let admitted = self.store.admit(&self.queue, &ids).await;
+        admitted.map_err(|error| error.to_string())
     }
 
     /// Compares all that can be seen of the queue.

@@ -27,6 +27,8 @@ pub(crate) enum Step {
     Delete(Vec<usize>),
     Beat(usize),
     Leave(usize),
+    /// Exported and admitted again, so many at most.
+    AwayAndBack(usize),
     /// So many hours and a minute.
     Pass(u64),
 }
@@ -71,6 +73,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => some().prop_map(Step::Delete),
         1 => (0_usize..3).prop_map(Step::Beat),
         1 => (0_usize..3).prop_map(Step::Leave),
+        1 => (1_usize..6).prop_map(Step::AwayAndBack),
         3 => (1_u64..3).prop_map(Step::Pass),
     ]
 }

@@ -1,0 +1,85 @@
+//! `dqhost copy`.
+
+use std::io::{self, IsTerminal, Write};
+
+use clap::Args;
+
+use super::open::{self, Missing};
+use super::{Exit, SettingsArgs, Usage, log};
+use crate::message::QueueName;
+use crate::store::address::StoreAddress;
+use crate::store::copy::{Progress, copy_queue};
+use crate::text::printable;
+
+#[derive(Debug, Args)]
+pub(super) struct CopyArgs {
+    /// The store that the messages leave: a file, the URL of a Redis server, or env:NAME for what
+    /// this environment variable holds
+    #[arg(long, value_name = "STORE")]
+    from: String,
+    /// The store that they arrive in; a file is made when it is missing
+    #[arg(long, value_name = "STORE")]
+    to: String,
+    /// The queue; without it all that the first store knows of. May be repeated
+    #[arg(long, short, value_name = "NAME")]
+    queue: Vec<QueueName>,
+    /// Go on with a copy that was interrupted although one of the stores has got another name since
+    #[arg(long)]
+    renamed: bool,
+    #[command(flatten)]
+    settings: SettingsArgs,
+}
+
+pub(super) async fn copy(args: CopyArgs) -> anyhow::Result<Exit> {
+    log::to_stderr("warn", false)?;
+    let (from, to) = (address("--from", &args.from)?, address("--to", &args.to)?);
+    let from = open::at(&from, args.settings, Missing::Refuse).await?;
+    let to = open::at(&to, args.settings, Missing::Make).await?;
+    let queues = if args.queue.is_empty() {
+        from.queues().await?
+    } else {
+        args.queue
+    };
+    let shows_progress = io::stderr().is_terminal();
+    for queue in queues {
+        let mut is_waiting = false;
+        let progress = |progress| match progress {
+            Progress::Arrived(_) if !shows_progress => {}
+            Progress::Arrived(messages) => eprint!("\r{queue}: {messages} messages"),
+            Progress::Waiting { in_hand } if !is_waiting => {
+                is_waiting = true;
+                eprintln!(
+                    "{queue}: waiting for {in_hand} messages that hosts have in hand, until they \
+                     are settled or their leases end"
+                );
+            }
+            Progress::Waiting { .. } => {}
+        };
+        let arrived = copy_queue(&*from, &*to, &queue, args.renamed, progress).await?;
+        if shows_progress {
+            eprint!("\r");
+        }
+        writeln!(
+            io::stdout().lock(),
+            "{queue}: {arrived} messages from {} to {}",
+            printable(&from.describe()),
+            printable(&to.describe()),
+        )?;
+    }
+    Ok(Exit::Done)
+}
+
+/// The store that a flag names.
+fn address(flag: &str, text: &str) -> Result<StoreAddress, Usage> {
+    let from_environment = text.strip_prefix("env:").map(|name| {
+        std::env::var(name).map_err(|_| Usage(format!("{flag} {text}: {name} is not set")))
+    });
+    let text = from_environment.transpose()?.unwrap_or(text.to_owned());
+    match text.parse() {
+        Ok(StoreAddress::Memory) => Err(Usage(format!(
+            "{flag} :memory: would go with this command; give the path of a file"
+        ))),
+        Ok(address) => Ok(address),
+        Err(error) => Err(Usage(format!("{flag}: {error}"))),
+    }
+}

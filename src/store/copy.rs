@@ -1,0 +1,130 @@
+//! From one store to another: the messages of a queue leave the first and arrive in the second.
+//!
+//! Each batch takes four steps, each atomic in its store: *export* (out of every host's reach),
+//! *import* (into the other store, out of reach there too), *discard* (gone from the first), *admit*
+//! (into its state in the second). A message is in a host's reach in one store or in none, never in
+//! two; after a crash between any two steps another run between the same two stores, in either
+//! direction, ends what was under way. This is a two-phase commit (Gray, "Notes on Data Base
+//! Operating Systems", 1978) whose coordinator remembers nothing: the first store's "moving" is the
+//! prepared state and its removal the decision.
+
+use std::time::Duration;
+
+use super::{HOST_SILENCE, HostInfo, Page, Peer, Store, StoreError, StoreResult};
+use crate::message::{MessageId, QueueName, State};
+
+/// Messages of one batch.
+const STEP: usize = 100;
+
+/// How long to wait at most before another look at messages that a host has in hand.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// How far a copy has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// So many messages have arrived.
+    Arrived(u64),
+    /// All that is left is in the hands of hosts: until it is settled, or its leases end.
+    Waiting {
+        /// Messages in hand.
+        in_hand: u64,
+    },
+}
+
+/// Moves all messages of a queue; returns how many arrived. Goes on until the first store has none
+/// left, those in the hands of its hosts included. `renamed` goes on with an interrupted copy
+/// although a store is called otherwise now.
+///
+/// # Errors
+///
+/// Those of the stores, and [`StoreError::Refused`] when the two are the same store, or when an
+/// earlier copy with a third one was interrupted. What has arrived stays; a repeat goes on.
+pub async fn copy_queue(
+    from: &dyn Store,
+    to: &dyn Store,
+    queue: &QueueName,
+    renamed: bool,
+    mut progress: impl FnMut(Progress),
+) -> StoreResult<u64> {
+    refuse_same(from, to, queue).await?;
+    let peer = |store: &dyn Store| Peer {
+        name: store.describe(),
+        renamed,
+    };
+    let (peer_from, peer_to) = (peer(from), peer(to));
+    to.import(queue, &peer_from, &[]).await?;
+    let mut arrived = end_arrivals(from, to, queue).await?;
+    loop {
+        let records = from.export(queue, &peer_to, STEP).await?;
+        if !records.is_empty() {
+            let ids: Vec<MessageId> = records.iter().map(|record| record.id.clone()).collect();
+            to.import(queue, &peer_from, &records).await?;
+            from.discard(queue, &ids).await?;
+            to.admit(queue, &ids).await?;
+            arrived += ids.len() as u64;
+            progress(Progress::Arrived(arrived));
+            continue;
+        }
+        let counts = from.counts(queue).await?;
+        if counts.is_drained() && counts.dead + counts.moving == 0 {
+            return Ok(arrived);
+        }
+        if counts.unack > 0 {
+            progress(Progress::Waiting {
+                in_hand: counts.unack,
+            });
+        }
+        // Takes back what a lease has ended for.
+        let next_in = from.advance(queue).await?.next_in;
+        tokio::time::sleep(next_in.unwrap_or_default().min(LOOK_EVERY)).await;
+    }
+}
+
+/// Admits what an interrupted copy left behind: it has arrived, and the first store has removed it.
+async fn end_arrivals(from: &dyn Store, to: &dyn Store, queue: &QueueName) -> StoreResult<u64> {
+    let (mut arrived, mut offset) = (0, 0);
+    loop {
+        let page = Page {
+            offset,
+            limit: STEP,
+            payload_max: 0,
+        };
+        let moving = to.list(queue, State::Moving, page).await?;
+        if moving.is_empty() {
+            return Ok(arrived);
+        }
+        let mut ids = Vec::new();
+        for record in &moving {
+            if from.get(queue, &record.id).await?.is_none() {
+                ids.push(record.id.clone());
+            }
+        }
+        to.admit(queue, &ids).await?;
+        arrived += ids.len() as u64;
+        // The others are still in the first store, and are exported again.
+        offset += moving.len() - ids.len();
+    }
+}
+
+/// Refuses to copy a store to itself under another name: what has "arrived" would be removed. A
+/// host that is put on the list of the one must not be on that of the other.
+async fn refuse_same(from: &dyn Store, to: &dyn Store, queue: &QueueName) -> StoreResult<()> {
+    let mark = HostInfo {
+        id: format!("copy-{}", uuid::Uuid::new_v4()),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        handler: String::new(),
+        slots: 0,
+        in_flight: 0,
+    };
+    from.heartbeat(queue, &mark, HOST_SILENCE).await?;
+    let seen = to.hosts(queue, HOST_SILENCE).await;
+    from.leave(queue, &mark.id).await?;
+    if seen?.contains(&mark) {
+        return Err(StoreError::Refused {
+            store: to.describe(),
+            operation: "copy",
+            reason: "it is the store that the messages are in already".to_owned(),
+        });
+    }
+    Ok(())
+}
