@@ -12,6 +12,7 @@
 
 mod cli;
 mod contract;
+mod copy;
 mod guests;
 mod host;
 mod interop;

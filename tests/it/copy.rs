@@ -1,0 +1,296 @@
+//! From one store to another and back: everything arrives, nothing twice, wherever it is cut off.
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use dqhost::message::{Due, MessageId, NewMessage, Record, State};
+use dqhost::store::copy::{Progress, copy_queue};
+use dqhost::store::sqlite::{SqliteOptions, SqliteStore};
+use dqhost::store::{Settled, Settlement, Store, StoreError};
+use tempfile::TempDir;
+
+use crate::contract::tools::*;
+use crate::support::{RedisServer, dqhost, expect, run, stats, stderr, stdout};
+
+async fn file(folder: &TempDir, name: &str) -> Arc<dyn Store> {
+    let options = SqliteOptions::file(folder.path().join(name));
+    Arc::new(SqliteStore::open(&options).await.unwrap())
+}
+
+/// Messages in all states but unack: their ids.
+async fn fill(store: &dyn Store) -> Vec<MessageId> {
+    let headers = vec![("k".to_owned(), "v".to_owned())];
+    let mut ids = Vec::new();
+    for n in 0..12_u32 {
+        let message = NewMessage {
+            due: if n < 9 { Due::NOW } else { Due::In(LONG * n) },
+            retries: n,
+            headers: headers.clone(),
+            ..NewMessage::new(vec![0, 255, u8::try_from(n).unwrap()])
+        };
+        ids.push(message.id.clone());
+        store.send(&queue(), &[message]).await.unwrap();
+    }
+    let claims = reserve(store, 6, LONG).await;
+    for (n, how) in [nack(None), nack(Some(LONG)), reject(), nack(None), reject()]
+        .into_iter()
+        .enumerate()
+    {
+        assert_eq!(settle(store, &claims[n].claim, how).await, Settled::Done);
+        if n == 2 {
+            bury(store).await;
+        }
+    }
+    store
+        .release(&queue(), &[claims[5].claim.clone()])
+        .await
+        .unwrap();
+    ids
+}
+
+async fn records(store: &dyn Store, ids: &[MessageId]) -> BTreeMap<MessageId, Record> {
+    let mut found = BTreeMap::new();
+    for id in ids {
+        if let Some(record) = store.get(&queue(), id).await.unwrap() {
+            found.insert(id.clone(), record);
+        }
+    }
+    found
+}
+
+async fn copy(from: &dyn Store, to: &dyn Store) -> Result<u64, StoreError> {
+    copy_queue(from, to, &queue(), false, |_| ()).await
+}
+
+#[tokio::test]
+async fn a_queue_moves_to_another_store_and_back_as_it_is() {
+    let (folder, server) = (TempDir::new().unwrap(), RedisServer::start());
+    let file = file(&folder, "a.db").await;
+    let redis = server.store().await;
+    let ids = fill(&*file).await;
+    let before = records(&*file, &ids).await;
+    assert_eq!(before.len(), ids.len());
+    let depths_before = depths(&*file).await;
+
+    let order = |state| {
+        let store = Arc::clone(&file);
+        async move { store.list(&queue(), state, ALL).await.unwrap() }
+    };
+    let ready = order(State::Ready).await;
+    for (from, to) in [(&file, &redis), (&redis, &file)] {
+        assert_eq!(copy(&**from, &**to).await.unwrap(), ids.len() as u64);
+        assert_eq!(records(&**to, &ids).await, before);
+        assert_eq!(depths(&**to).await, depths_before);
+        assert!(records(&**from, &ids).await.is_empty());
+        assert_eq!(from.counts(&queue()).await.unwrap().moving, 0);
+        assert_eq!(copy(&**from, &**to).await.unwrap(), 0);
+    }
+    assert_eq!(order(State::Ready).await, ready);
+    // In Redis nothing is left but what is not of a message.
+    let mut keys: Vec<String> = server.command(&["KEYS", "*"]);
+    keys.sort();
+    assert_eq!(keys, ["dqhost:queues"]);
+    // What arrived is alive: a dead letter has the budget it had.
+    let dead = &file.list(&queue(), State::Dead, ALL).await.unwrap()[0];
+    file.redrive(&queue(), &[dead.id.clone()], None)
+        .await
+        .unwrap();
+    assert_eq!(reserve(&*file, 20, LONG).await.len(), 6);
+}
+
+const ALL: dqhost::store::Page = dqhost::store::Page {
+    offset: 0,
+    limit: 100,
+    payload_max: 100,
+};
+
+/// Polls a copy so often and then drops it, which is what the death of its process is to the two
+/// stores: the call under way may have been done or not. True when it was done before.
+async fn cut_off(from: &dyn Store, to: &dyn Store, polls: usize) -> bool {
+    let mut copy = pin!(copy(from, to));
+    let mut left = polls;
+    poll_fn(|context| {
+        if left == 0 {
+            return Poll::Ready(false);
+        }
+        left -= 1;
+        copy.as_mut().poll(context).map(|done| {
+            done.unwrap();
+            true
+        })
+    })
+    .await
+}
+
+/// Handles everything that waits, as hosts that do not know of the copy would.
+async fn handle_all(store: &dyn Store, handled: &mut Vec<MessageId>) {
+    for delivery in reserve(store, 100, LONG).await {
+        assert_eq!(
+            settle(store, &delivery.claim, Settlement::Ack).await,
+            Settled::Done
+        );
+        handled.push(delivery.claim.id);
+    }
+}
+
+/// Cuts a copy off at every point; hosts of both stores handle what they can reach; then another
+/// copy, in the same direction or back. Every message must be handled or kept exactly once.
+async fn cut_off_everywhere(a: &dyn Store, b: &dyn Store) {
+    for goes_back in [false, true] {
+        for polls in 1.. {
+            let ids = fill(a).await;
+            let was_done = cut_off(a, b, polls).await;
+            let mut handled = Vec::new();
+            handle_all(a, &mut handled).await;
+            handle_all(b, &mut handled).await;
+            let (from, to) = if goes_back { (b, a) } else { (a, b) };
+            copy(from, to).await.unwrap();
+            handle_all(to, &mut handled).await;
+            let (here, there) = (records(from, &ids).await, records(to, &ids).await);
+            assert!(here.is_empty(), "cut off after {polls} polls: {here:?}");
+            assert_eq!(
+                handled.len() + there.len(),
+                ids.len(),
+                "cut off after {polls} polls, back: {goes_back}"
+            );
+            handled.extend(there.into_keys());
+            handled.sort();
+            handled.dedup();
+            assert_eq!(handled.len(), ids.len(), "cut off after {polls} polls");
+            for store in [a, b] {
+                assert_eq!(store.counts(&queue()).await.unwrap().moving, 0);
+                empty(store).await;
+            }
+            if was_done {
+                assert!(polls > 8, "{polls}");
+                break;
+            }
+        }
+    }
+}
+
+/// Removes what is left, for the next round.
+async fn empty(store: &dyn Store) {
+    while store.advance(&queue()).await.unwrap().buried > 0 {}
+    for state in [State::Pending, State::Dead] {
+        let listed = store.list(&queue(), state, ALL).await.unwrap();
+        let ids: Vec<MessageId> = listed.into_iter().map(|record| record.id).collect();
+        store.cancel(&queue(), &ids).await.unwrap();
+        store.delete_dead(&queue(), &ids).await.unwrap();
+    }
+    assert_eq!(depths(store).await, [0; 5]);
+}
+
+#[tokio::test]
+async fn a_copy_that_is_cut_off_anywhere_loses_and_doubles_nothing() {
+    let (folder, server) = (TempDir::new().unwrap(), RedisServer::start());
+    let (file, redis) = (file(&folder, "a.db").await, server.store().await);
+    cut_off_everywhere(&*file, &*redis).await;
+    cut_off_everywhere(&*redis, &*file).await;
+}
+
+#[tokio::test]
+async fn what_hosts_have_in_hand_is_waited_for() {
+    let folder = TempDir::new().unwrap();
+    let (a, b) = (file(&folder, "a.db").await, file(&folder, "b.db").await);
+    let kept = send(&*a, "kept", Due::NOW, 3).await;
+    send(&*a, "acked", Due::NOW, 3).await;
+    let claims = reserve(&*a, 1, Duration::from_millis(200)).await;
+    assert_eq!(claims[0].claim.id, kept);
+    let acked = reserve_one(&*a, LONG).await.claim;
+    let mut waited = Vec::new();
+    let queue = queue();
+    let (arrived, settled) = tokio::join!(
+        copy_queue(&*a, &*b, &queue, false, |progress| waited.push(progress)),
+        settle(&*a, &acked, Settlement::Ack),
+    );
+    assert_eq!((arrived.unwrap(), settled), (1, Settled::Done));
+    assert!(
+        matches!(waited[0], Progress::Waiting { in_hand: 1 | 2 }),
+        "{waited:?}"
+    );
+    // Its lease ended, which cost an attempt as always.
+    let record = b.get(&queue, &kept).await.unwrap().unwrap();
+    assert_eq!((record.state, record.attempts), (State::Retry, 1));
+}
+
+#[tokio::test]
+async fn a_store_is_not_copied_to_itself_or_to_a_third_half_way() {
+    let folder = TempDir::new().unwrap();
+    let a = file(&folder, "a.db").await;
+    let id = send(&*a, "a", Due::NOW, 3).await;
+    // The same folder by another name.
+    std::os::unix::fs::symlink(folder.path(), folder.path().join("link")).unwrap();
+    let alias = file(&folder, "link/a.db").await;
+    let error = copy(&*a, &*alias).await.unwrap_err().to_string();
+    assert!(error.contains("in already"), "{error}");
+    assert_eq!(state_of(&*a, &id).await, Some(State::Ready));
+    assert!(a.hosts(&queue(), LONG).await.unwrap().is_empty());
+
+    let (b, c) = (file(&folder, "b.db").await, file(&folder, "c.db").await);
+    let mut polls = 1;
+    while a.counts(&queue()).await.unwrap().moving == 0 {
+        assert!(!cut_off(&*a, &*b, polls).await);
+        polls += 1;
+    }
+    let error = copy(&*a, &*c).await.unwrap_err().to_string();
+    assert!(error.contains(&b.describe()), "{error}");
+    // Under its new name it goes on.
+    assert_eq!(
+        copy_queue(&*a, &*c, &queue(), true, |_| ()).await.unwrap(),
+        1
+    );
+    assert_eq!(state_of(&*c, &id).await, Some(State::Ready));
+}
+
+#[test]
+fn the_command_moves_all_queues() {
+    let (folder, server) = (TempDir::new().unwrap(), RedisServer::start());
+    let file = folder.path().join("a.db").to_str().unwrap().to_owned();
+    for queue in ["a", "b"] {
+        for payload in ["1", "2"] {
+            run(
+                Some(&file),
+                &["send", payload, "--queue", queue, "--in", "1h"],
+                0,
+            );
+        }
+    }
+    let copy = |from: &str, to: &str| {
+        let mut command = dqhost(None, &["copy", "--from", from, "--to", to]);
+        stdout(&expect(
+            command.env("STORE", server.url()).output().unwrap(),
+            0,
+        ))
+    };
+    let text = copy(&file, "env:STORE");
+    assert!(text.contains("a: 2 messages from sqlite://"), "{text}");
+    assert_eq!(stats(&server.url(), "b")["pending"], 2);
+    assert_eq!(stats(&file, "b")["pending"], 0);
+    copy(&server.url(), &format!("sqlite://{file}"));
+    assert_eq!(stats(&file, "a")["pending"], 2);
+
+    for (from, to, code, says) in [
+        ("/nowhere/a.db", "b.db", 3, "there is no file"),
+        (
+            &*file,
+            "http://user:secret@host",
+            2,
+            "cannot be named by http",
+        ),
+        (&*file, "env:NOT_SET", 2, "is not set"),
+        (&*file, ":memory:", 2, "would go with this command"),
+        (&*file, &*file, 1, "in already"),
+    ] {
+        let errors = stderr(&run(None, &["copy", "--from", from, "--to", to], code));
+        assert!(
+            errors.contains(says) && !errors.contains("secret"),
+            "{errors}"
+        );
+    }
+    assert_eq!(stats(&file, "a")["pending"], 2);
+}
