@@ -49,6 +49,28 @@ pub struct SqliteStore {
     clock: Clock,
 }
 
+/// What is said of an item.
+trait Answer: Clone + Send + 'static {
+    /// Where there is no such queue.
+    const NO_QUEUE: Self;
+}
+
+impl Answer for Settled {
+    const NO_QUEUE: Self = Self::LeaseLost;
+}
+
+impl Answer for Cancelled {
+    const NO_QUEUE: Self = Self::Unknown;
+}
+
+impl Answer for Redriven {
+    const NO_QUEUE: Self = Self::Unknown;
+}
+
+impl Answer for bool {
+    const NO_QUEUE: Self = false;
+}
+
 impl SqliteStore {
     fn panicked(&self, operation: &'static str) -> StoreError {
         StoreError::Refused {
@@ -74,8 +96,12 @@ impl SqliteStore {
                 return Ok(None);
             };
             let done = change.apply(work)?;
-            let wake = change.wake;
+            let (wake, smaller) = (change.wake, change.smaller);
             tx.commit()?;
+            if smaller {
+                // Best effort: readers in the way leave it to the next time.
+                let _ = connection.pragma_update(None, "wal_checkpoint", "PASSIVE");
+            }
             Ok(Some((done, wake)))
         };
         let answer = self.write.run(transaction).await;
@@ -126,19 +152,17 @@ impl SqliteStore {
         .await
     }
 
-    /// Changes in steps, each a transaction, with one answer for each item; `missing` is the answer
-    /// where there is no such queue.
+    /// Changes in steps, each a transaction, with one answer for each item.
     async fn change_each<I, A>(
         &self,
         operation: &'static str,
         queue: &QueueName,
         items: &[I],
-        missing: A,
         work: impl Fn(&mut Change<'_>, &[I]) -> Result<Vec<A>, Failure> + Clone + Send + 'static,
     ) -> StoreResult<Vec<A>>
     where
         I: Clone + Send + 'static,
-        A: Clone + Send + 'static,
+        A: Answer,
     {
         let mut answers = Vec::with_capacity(items.len());
         for step in items.chunks(BATCH_MAX) {
@@ -146,7 +170,7 @@ impl SqliteStore {
             let done = self
                 .change(operation, queue, false, move |change| work(change, &items))
                 .await?;
-            answers.extend(done.unwrap_or_else(|| vec![missing.clone(); step.len()]));
+            answers.extend(done.unwrap_or_else(|| vec![A::NO_QUEUE; step.len()]));
         }
         Ok(answers)
     }
@@ -209,8 +233,7 @@ impl Store for SqliteStore {
     ) -> StoreResult<Vec<Settled>> {
         let work =
             move |change: &mut Change<'_>, claims: &[Claim]| deliver::extend(change, claims, lease);
-        self.change_each("extend", queue, claims, Settled::LeaseLost, work)
-            .await
+        self.change_each("extend", queue, claims, work).await
     }
 
     async fn settle(
@@ -220,20 +243,17 @@ impl Store for SqliteStore {
     ) -> StoreResult<Vec<Settled>> {
         let work =
             |change: &mut Change<'_>, some: &[(Claim, Settlement)]| settle::settle(change, some);
-        self.change_each("settle", queue, settlements, Settled::LeaseLost, work)
-            .await
+        self.change_each("settle", queue, settlements, work).await
     }
 
     async fn release(&self, queue: &QueueName, claims: &[Claim]) -> StoreResult<Vec<Settled>> {
         let work = |change: &mut Change<'_>, some: &[Claim]| settle::release(change, some);
-        self.change_each("release", queue, claims, Settled::LeaseLost, work)
-            .await
+        self.change_each("release", queue, claims, work).await
     }
 
     async fn cancel(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<Cancelled>> {
         let work = |change: &mut Change<'_>, some: &[MessageId]| people::cancel(change, some);
-        self.change_each("cancel", queue, ids, Cancelled::Unknown, work)
-            .await
+        self.change_each("cancel", queue, ids, work).await
     }
 
     async fn counts(&self, queue: &QueueName) -> StoreResult<Counts> {
@@ -265,13 +285,12 @@ impl Store for SqliteStore {
         let work = move |change: &mut Change<'_>, some: &[MessageId]| {
             people::redrive(change, some, retries)
         };
-        self.change_each("redrive", queue, ids, Redriven::Unknown, work)
-            .await
+        self.change_each("redrive", queue, ids, work).await
     }
 
     async fn delete_dead(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<bool>> {
         let work = |change: &mut Change<'_>, some: &[MessageId]| people::delete_dead(change, some);
-        self.change_each("deleting dead letters", queue, ids, false, work)
+        self.change_each("deleting dead letters", queue, ids, work)
             .await
     }
 

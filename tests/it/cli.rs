@@ -158,8 +158,6 @@ fn a_store_that_is_not_there_is_told_with_code_3() {
         3,
     );
     run(Some("http://example"), &["stats"], 3);
-    let errors = stderr(&run(None, &["stats"], 2));
-    assert!(errors.contains("--redis"), "{errors}");
     let secret = "redis://user:hunter2@127.0.0.1:1";
     let errors = stderr(&run(Some(secret), &["send", "x"], 3));
     assert!(!errors.contains("hunter2"), "{errors}");

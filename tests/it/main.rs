@@ -13,9 +13,11 @@
 mod cli;
 mod contract;
 mod copy;
+mod file;
 mod guests;
 mod host;
 mod interop;
+mod kills;
 mod layers;
 mod lua;
 mod model;

@@ -6,6 +6,7 @@ use std::process::Command;
 use base64::Engine;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use tempfile::TempDir;
 
 use crate::support::{Host, RedisServer, dqhost, expect, feed, guest, stats, stdout, with_message};
 
@@ -33,14 +34,32 @@ fn lines(count: usize, random: &mut fastrand::Rng) -> Vec<u8> {
 }
 
 #[test]
-fn every_message_of_many_senders_is_acked_once_by_one_of_many_hosts() {
+fn every_message_of_many_senders_is_acked_once_by_one_of_many_hosts_on_redis() {
     let server = RedisServer::start();
-    let url = server.url();
+    every_message_is_acked_once(&server.url());
+    let mut keys: Vec<String> = server.command(&["KEYS", "*"]);
+    keys.sort();
+    assert_eq!(keys, ["dqhost:queues", "{dp:default}:stats"]);
+}
+
+#[test]
+fn every_message_of_many_senders_is_acked_once_by_one_of_many_hosts_on_a_file() {
+    let folder = TempDir::new().unwrap();
+    let db = folder.path().join("dqhost.db");
+    every_message_is_acked_once(db.to_str().unwrap());
+    let left: i64 = rusqlite::Connection::open(&db)
+        .unwrap()
+        .query_row("SELECT count(*) FROM messages", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(left, 0);
+}
+
+fn every_message_is_acked_once(store: &str) {
     let handler = guest("checksum");
     let hosts: Vec<Host> = (0..3)
         .map(|_| {
             Host::start(
-                &url,
+                store,
                 &["--handler", handler.to_str().unwrap(), "--slots", "8"],
             )
         })
@@ -49,14 +68,14 @@ fn every_message_of_many_senders_is_acked_once_by_one_of_many_hosts() {
     let count = messages() / 2;
     let senders: Vec<_> = [1, 2]
         .map(|seed| {
-            let url = url.clone();
+            let store = store.to_owned();
             std::thread::spawn(move || {
                 let mut random = fastrand::Rng::with_seed(seed);
                 let mut ids = Vec::new();
                 let mut left = count;
                 while left > 0 {
                     let some = left.min(2500);
-                    let command: Command = dqhost(Some(&url), &["send", "--ndjson", "-"]);
+                    let command: Command = dqhost(Some(&store), &["send", "--ndjson", "-"]);
                     let output = expect(feed(command, &lines(some, &mut random)), 0);
                     ids.extend(stdout(&output).lines().map(str::to_owned));
                     left -= some;
@@ -74,7 +93,7 @@ fn every_message_of_many_senders_is_acked_once_by_one_of_many_hosts() {
 
     let total = sent.len() as u64;
     crate::support::eventually("everything is acked", || {
-        (stats(&url, "default")["totals"]["acked"] == total).then_some(())
+        (stats(store, "default")["totals"]["acked"] == total).then_some(())
     });
     let mut acked: HashMap<String, usize> = HashMap::new();
     for host in hosts {
@@ -89,14 +108,11 @@ fn every_message_of_many_senders_is_acked_once_by_one_of_many_hosts() {
     }
     assert!(sent.iter().all(|id| acked.get(id) == Some(&1)));
     assert_eq!(acked.len(), sent.len());
-    let stats = stats(&url, "default");
+    let stats = stats(store, "default");
     for zero in ["pending", "ready", "unack", "retry", "dead"] {
         assert_eq!(stats[zero], 0, "{stats}");
     }
     for zero in ["nacked", "rejected", "expired", "dead"] {
         assert_eq!(stats["totals"][zero], 0, "{stats}");
     }
-    let mut keys: Vec<String> = server.command(&["KEYS", "*"]);
-    keys.sort();
-    assert_eq!(keys, ["dqhost:queues", "{dp:default}:stats"]);
 }

@@ -17,7 +17,7 @@ use crate::store::{Advanced, BATCH_MAX, First, Reservation, Settled};
 /// their turn within milliseconds.
 const ADVANCE_STEP: usize = 500;
 
-/// Free pages that the file keeps for what comes next. What is over it is given back to the disk.
+/// Free pages that the file keeps for what comes next.
 const FREE_PAGES_KEPT: i64 = 2048;
 
 /// Pages that one `advance` gives back at most.
@@ -101,9 +101,8 @@ pub(super) fn duties(
         }
     }
     let due = next.is_some_and(|at_ms| at_ms <= now.ms);
-    let free: i64 = connection.pragma_query_value(None, "freelist_count", |row| row.get(0))?;
     Ok(Duties {
-        now: due || row.depth(State::Garbage) > 0 || free > FREE_PAGES_KEPT,
+        now: due || row.depth(State::Garbage) > 0 || pages_over(connection)? > 0,
         next_in: next.map(|at_ms| Duration::from_millis(at_ms.saturating_sub(now.ms))),
     })
 }
@@ -114,12 +113,13 @@ pub(super) fn advance(change: &mut Change<'_>) -> Result<Advanced, Failure> {
     let buried = bury(change)?;
     let more = promoted.max(expired).max(buried) == ADVANCE_STEP;
     let next_in = duties(change.tx, &change.row, change.now)?.next_in;
-    give_pages_back(change.tx)?;
+    let (given_back, more_pages) = give_pages_back(change.tx)?;
+    change.smaller = given_back > 0;
     Ok(Advanced {
         promoted,
         expired,
         buried,
-        more,
+        more: more || more_pages,
         next_in,
     })
 }
@@ -222,17 +222,29 @@ fn bury(change: &mut Change<'_>) -> Result<usize, Failure> {
     Ok(garbage.len())
 }
 
-/// Makes the file smaller, a step at a time, when much of it is free.
-fn give_pages_back(connection: &Connection) -> rusqlite::Result<()> {
-    let free: i64 = connection.pragma_query_value(None, "freelist_count", |row| row.get(0))?;
-    let over = (free - FREE_PAGES_KEPT).min(PAGES_FREED_STEP);
-    if over > 0 {
+/// Free pages that are too many: more than are worth keeping, and most of the file, so that what is
+/// moved to make it smaller is less than what it gets smaller by.
+fn pages_over(connection: &Connection) -> rusqlite::Result<i64> {
+    let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+    let free = number("freelist_count")?;
+    if free <= FREE_PAGES_KEPT {
+        return Ok(0);
+    }
+    let half = number("page_count")? / 2;
+    Ok((free - FREE_PAGES_KEPT.max(half)).max(0))
+}
+
+/// Makes the file smaller by a step. Returns how many pages, and whether there are more.
+fn give_pages_back(connection: &Connection) -> rusqlite::Result<(i64, bool)> {
+    let over = pages_over(connection)?;
+    let step = over.min(PAGES_FREED_STEP);
+    if step > 0 {
         // It is a query that does its work row by row.
-        let mut vacuum = connection.prepare(&format!("PRAGMA incremental_vacuum({over})"))?;
+        let mut vacuum = connection.prepare(&format!("PRAGMA incremental_vacuum({step})"))?;
         let mut rows = vacuum.query([])?;
         while rows.next()?.is_some() {}
     }
-    Ok(())
+    Ok((step, over > step))
 }
 
 /// ready, retry -> unack.

@@ -167,6 +167,8 @@ pub(super) struct Change<'t> {
     pub row: QueueRow,
     /// True when hosts are to be woken after the commit.
     pub wake: bool,
+    /// True when pages were given back, which the file shows once the log is in it.
+    pub smaller: bool,
 }
 
 impl<'t> Change<'t> {
@@ -187,6 +189,7 @@ impl<'t> Change<'t> {
             now,
             row,
             wake: false,
+            smaller: false,
         }))
     }
 

@@ -62,6 +62,14 @@ pub(crate) enum Settle {
     Reject,
 }
 
+/// When a failed message runs again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Now,
+    In(Duration),
+    Never,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Reference {
     pub messages: BTreeMap<MessageId, Message>,
@@ -162,7 +170,7 @@ impl Reference {
         }
         let ended = self.over(State::Unack, now);
         for id in &ended {
-            self.fail(id, None, false, "lease-ended", now);
+            self.fail(id, "lease-ended", Next::Now, now);
             self.totals.expired += 1;
         }
         let garbage = self.in_order(State::Garbage);
@@ -224,25 +232,18 @@ impl Reference {
         })
     }
 
-    fn fail(
-        &mut self,
-        id: &MessageId,
-        delay: Option<Duration>,
-        is_final: bool,
-        class: &str,
-        now: Span,
-    ) {
+    fn fail(&mut self, id: &MessageId, class: &str, next: Next, now: Span) {
         let message = self.messages.get_mut(id).unwrap();
         message.failed += 1;
         message.history.push(class.to_owned());
         message.due = None;
         message.at = None;
-        if is_final || message.retries_left == 0 {
+        if next == Next::Never || message.retries_left == 0 {
             message.state = State::Garbage;
             return;
         }
         message.retries_left -= 1;
-        if let Some(delay) = delay {
+        if let Next::In(delay) = next {
             message.state = State::Pending;
             message.at = Some(now.plus(delay));
         } else {
@@ -262,11 +263,11 @@ impl Reference {
                 self.totals.acked += 1;
             }
             Settle::Nack(delay) => {
-                self.fail(id, *delay, false, "nacked", now);
+                self.fail(id, "nacked", delay.map_or(Next::Now, Next::In), now);
                 self.totals.nacked += 1;
             }
             Settle::Reject => {
-                self.fail(id, None, true, "nacked", now);
+                self.fail(id, "nacked", Next::Never, now);
                 self.totals.rejected += 1;
             }
         }
@@ -354,7 +355,7 @@ impl Reference {
     }
 
     /// Puts those of them that wait in line behind all others, in their order.
-    pub(crate) fn to_the_end(&mut self, ids: &[MessageId]) {
+    pub(crate) fn send_to_the_end(&mut self, ids: &[MessageId]) {
         for line in [&mut self.ready, &mut self.retry] {
             for id in ids {
                 if let Some(place) = line.iter().position(|other| other == id) {

@@ -14,8 +14,6 @@ use super::reference::{Given, Reference, Settle, Span};
 use super::script::{How, Step};
 use crate::contract::tools::attempt;
 
-const HOUR: Duration = Duration::from_hours(1);
-
 /// Hosts that are silent for longer are forgotten.
 const SILENCE: Duration = Duration::from_mins(90);
 
@@ -99,8 +97,8 @@ impl<W: World> Run<'_, W> {
                 in_hours,
                 retries,
             } => {
-                self.send(*count, HOUR * u32::try_from(*in_hours).unwrap(), *retries)
-                    .await?
+                self.send(*count, Duration::from_hours(*in_hours), *retries)
+                    .await?;
             }
             Step::SendAgain(which) => self.send_again(*which).await?,
             Step::Advance => self.advance().await?,
@@ -109,17 +107,12 @@ impl<W: World> Run<'_, W> {
                 lease_hours,
                 retries_first,
             } => {
-                self.reserve(
-                    *max,
-                    HOUR * u32::try_from(*lease_hours).unwrap(),
-                    *retries_first,
-                )
-                .await?
+                self.reserve(*max, Duration::from_hours(*lease_hours), *retries_first)
+                    .await?;
             }
             Step::Settle(which) => self.settle(which).await?,
             Step::Extend(which, hours) => {
-                self.extend(which, HOUR * u32::try_from(*hours).unwrap())
-                    .await?;
+                self.extend(which, Duration::from_hours(*hours)).await?;
             }
             Step::Release(which) => self.release(which).await?,
             Step::Cancel(which) => self.cancel(which).await?,
@@ -136,7 +129,7 @@ impl<W: World> Run<'_, W> {
             }
             Step::AwayAndBack(max) => self.away_and_back(*max).await?,
             Step::Pass(hours) => {
-                let by = HOUR * u32::try_from(*hours).unwrap() + Duration::from_mins(1);
+                let by = Duration::from_hours(*hours) + Duration::from_mins(1);
                 self.world.pass(&self.queue, by).await;
             }
         }
@@ -289,7 +282,7 @@ impl<W: World> Run<'_, W> {
                         attempt,
                     },
                     How::NackFor(hours) => Settlement::Nack {
-                        delay: Some(HOUR * u32::try_from(*hours).unwrap()),
+                        delay: Some(Duration::from_hours(*hours)),
                         attempt,
                     },
                     How::Reject => Settlement::Reject { attempt },
@@ -303,7 +296,7 @@ impl<W: World> Run<'_, W> {
             let how = match how {
                 How::Ack => Settle::Ack,
                 How::NackNow => Settle::Nack(None),
-                How::NackFor(hours) => Settle::Nack(Some(HOUR * u32::try_from(*hours).unwrap())),
+                How::NackFor(hours) => Settle::Nack(Some(Duration::from_hours(*hours))),
                 How::Reject => Settle::Reject,
             };
             expected.push(self.reference.settle(given, &how, now));
@@ -417,7 +410,7 @@ impl<W: World> Run<'_, W> {
             self.known(&id, Some(record))
                 .map_err(|error| format!("exported {id}: {error}"))?;
         }
-        self.reference.to_the_end(&ids);
+        self.reference.send_to_the_end(&ids);
         let admitted = self.store.admit(&self.queue, &ids).await;
         admitted.map_err(|error| error.to_string())
     }

@@ -1,0 +1,394 @@
+//! The embedded store as a file: which one is used, who shares it, what is wrong with it.
+
+use std::fs;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use dqhost::message::{Due, NewMessage, State};
+use dqhost::store::sqlite::{SqliteOptions, SqliteStore};
+use dqhost::store::{BATCH_MAX, Settlement, Store};
+use rusqlite::Connection;
+use tempfile::TempDir;
+
+use crate::contract::tools::*;
+use crate::support::{
+    Host, PATIENCE, RedisServer, dqhost, eventually, expect, feed, guest, run, stats, stderr,
+    stdout,
+};
+
+fn text(path: &Path) -> String {
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn without_redis_the_file_in_the_data_folder_is_used() {
+    let folder = TempDir::new().unwrap();
+    let data = folder.path().join("data");
+    let run = |args: &[&str], environment: &[(&str, &str)], code| {
+        let mut command = dqhost(None, args);
+        command
+            .env("XDG_DATA_HOME", &data)
+            .envs(environment.iter().copied());
+        expect(command.output().unwrap(), code)
+    };
+    run(&["send", "a"], &[], 0);
+    let file = data.join("dqhost/dqhost.db");
+    assert!(file.exists());
+    let mode = fs::metadata(data.join("dqhost"))
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o700);
+    let shown = stdout(&run(&["stats"], &[], 0));
+    assert!(
+        shown.contains(&format!("store sqlite://{}", file.display())),
+        "{shown}"
+    );
+
+    // A flag before the environment, and what is ours there before what others use as well.
+    let (one, other) = (
+        text(&folder.path().join("1.db")),
+        text(&folder.path().join("2.db")),
+    );
+    let nowhere = "redis://127.0.0.1:1";
+    for (args, environment) in [
+        (
+            &["send", "x", "--db", &one] as &[&str],
+            &[("DQHOST_DB", &*other)] as &[(&str, &str)],
+        ),
+        (&["send", "x", "--db", &one], &[("DQHOST_REDIS", nowhere)]),
+        (
+            &["send", "x"],
+            &[("DQHOST_DB", &*one), ("REDIS_URL", nowhere)],
+        ),
+        (
+            &["send", "x"],
+            &[("DQHOST_DB", &*one), ("DQHOST_REDIS", "")],
+        ),
+    ] {
+        run(args, environment, 0);
+    }
+    assert_eq!(stats(&one, "default")["ready"], 4);
+    run(&["stats", "--redis", nowhere], &[("DQHOST_DB", &*one)], 3);
+    let errors = run(
+        &["stats"],
+        &[("DQHOST_DB", &*one), ("DQHOST_REDIS", nowhere)],
+        2,
+    );
+    assert!(stderr(&errors).contains("both set"));
+    run(&["stats", "--db", &one, "--redis", nowhere], &[], 2);
+    let errors = run(
+        &["send", "x"],
+        &[("XDG_DATA_HOME", "relative"), ("HOME", "")],
+        2,
+    );
+    assert!(stderr(&errors).contains("--db PATH"));
+}
+
+#[test]
+fn what_is_kept_in_memory_is_said_to_be_lost() {
+    let folder = TempDir::new().unwrap();
+    let errors = stderr(&run(None, &["send", "x", "--db", ":memory:"], 2));
+    assert!(errors.contains("goes with the process"), "{errors}");
+    let handler = guest("echo");
+    let args = [
+        "--handler",
+        handler.to_str().unwrap(),
+        "--db",
+        ":memory:",
+        "--exit-when-empty",
+    ];
+    let mut command = dqhost(None, &args);
+    let output = expect(command.current_dir(folder.path()).output().unwrap(), 0);
+    let log = stderr(&output);
+    assert!(log.contains("nothing is kept when this host ends"), "{log}");
+    assert!(log.contains("memory (nothing is kept)"), "{log}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+/// Every command that needs a store must refuse it with this code and these words.
+fn refused(db: &str, says: &str) {
+    let handler = guest("echo").to_str().unwrap().to_owned();
+    for args in [
+        &["stats"] as &[&str],
+        &["send", "x"],
+        &["--handler", &handler, "--exit-when-empty"],
+    ] {
+        let errors = stderr(&run(Some(db), args, 3));
+        assert!(errors.contains(says), "{args:?}: {errors}");
+    }
+}
+
+#[test]
+fn a_file_that_is_none_of_ours_is_refused_and_left_as_it_is() {
+    let folder = TempDir::new().unwrap();
+    let path = |name: &str| text(&folder.path().join(name));
+    let content = "not a database, but as long as the header of one: ".repeat(10);
+    fs::write(path("text"), &content).unwrap();
+    refused(&path("text"), "not a database file");
+    assert_eq!(fs::read_to_string(path("text")).unwrap(), content);
+
+    let other = Connection::open(path("other")).unwrap();
+    other
+        .execute_batch("CREATE TABLE theirs (a); INSERT INTO theirs VALUES (1);")
+        .unwrap();
+    drop(other);
+    let before = fs::read(path("other")).unwrap();
+    refused(&path("other"), "the database of another program");
+    assert_eq!(fs::read(path("other")).unwrap(), before);
+
+    run(Some(&path("newer")), &["send", "x"], 0);
+    let newer = Connection::open(path("newer")).unwrap();
+    newer.pragma_update(None, "user_version", 99).unwrap();
+    drop(newer);
+    refused(&path("newer"), "a newer dqhost has made it (schema 99");
+
+    fs::create_dir(path("folder")).unwrap();
+    refused(&path("folder"), "cannot be opened");
+    refused(&path("missing/dqhost.db"), "missing/dqhost.db");
+    for args in [
+        ["stats"].as_slice(),
+        &["get", "x"],
+        &["list", "ready"],
+        &["dead", "list"],
+    ] {
+        let errors = stderr(&run(Some(&path("mistyped")), args, 3));
+        assert!(errors.contains("there is no file"), "{errors}");
+    }
+    assert!(!folder.path().join("mistyped").exists());
+}
+
+/// As another user than root, whom no permission stops.
+fn as_nobody(mut command: Command) -> Command {
+    use std::os::unix::process::CommandExt;
+    if rustix::process::geteuid().is_root() {
+        command.uid(65_534).gid(65_534);
+    }
+    command
+}
+
+#[test]
+fn a_file_that_may_not_be_written_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let db = text(&folder.path().join("dqhost.db"));
+    run(Some(&db), &["send", "x"], 0);
+    for (of_folder, of_file) in [(0o555, 0o444), (0o755, 0o444)] {
+        fs::set_permissions(&db, fs::Permissions::from_mode(of_file)).unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(of_folder)).unwrap();
+        let output = as_nobody(dqhost(Some(&db), &["send", "x"]))
+            .output()
+            .unwrap();
+        let errors = stderr(&expect(output, 3));
+        assert!(
+            errors.contains("writable") || errors.contains("written"),
+            "{errors}"
+        );
+    }
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(&db, fs::Permissions::from_mode(0o644)).unwrap();
+    assert_eq!(stats(&db, "default")["ready"], 1);
+}
+
+#[test]
+fn a_full_disk_stops_what_comes_in_and_loses_nothing_that_is_there() {
+    let folder = TempDir::new().unwrap();
+    let db = text(&folder.path().join("dqhost.db"));
+    let line = format!("{{\"payload\":\"{}\"}}\n", "x".repeat(20_000));
+    let lines = line.repeat(400);
+    // A limit on the size of files stands for a quota or a full disk: a write in the middle of a
+    // transaction fails.
+    let mut limited = Command::new("sh");
+    limited
+        .args(["-c", "trap '' XFSZ; ulimit -f 4000; exec \"$0\" \"$@\""])
+        .arg(env!("CARGO_BIN_EXE_dqhost"))
+        .args(["send", "--ndjson", "--db", &db]);
+    let output = feed(limited, lines.as_bytes());
+    let accepted = stdout(&output).lines().count();
+    let errors = stderr(&expect(output, 3));
+    assert!(errors.contains("cannot be written"), "{errors}");
+    assert!(accepted < 400);
+    let counts = stats(&db, "default");
+    assert_eq!(counts["ready"], accepted, "{errors}");
+    let connection = Connection::open(&db).unwrap();
+    let check: String = connection
+        .query_row("PRAGMA integrity_check", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(check, "ok");
+    // With room again it goes on.
+    expect(
+        feed(dqhost(Some(&db), &["send", "--ndjson"]), lines.as_bytes()),
+        0,
+    );
+    assert_eq!(stats(&db, "default")["ready"], accepted + 400);
+}
+
+#[test]
+fn a_damaged_page_is_told() {
+    let folder = TempDir::new().unwrap();
+    let db = text(&folder.path().join("dqhost.db"));
+    let lines = "{\"payload\":\"x\"}\n".repeat(500);
+    expect(
+        feed(dqhost(Some(&db), &["send", "--ndjson"]), lines.as_bytes()),
+        0,
+    );
+    let mut file = fs::File::options()
+        .read(true)
+        .write(true)
+        .open(&db)
+        .unwrap();
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).unwrap();
+    // All pages but the first, which says that it is a database.
+    file.seek(SeekFrom::Start(4096)).unwrap();
+    file.write_all(&vec![0xa5; bytes.len() - 4096]).unwrap();
+    drop(file);
+    let errors = stderr(&run(Some(&db), &["send", "x"], 3));
+    assert!(
+        errors.contains("damaged") && errors.contains(".recover"),
+        "{errors}"
+    );
+}
+
+#[test]
+fn two_hosts_that_start_at_once_on_a_new_file_share_the_work() {
+    let folder = TempDir::new().unwrap();
+    let db = text(&folder.path().join("dqhost.db"));
+    let handler = text(&guest("sleeper"));
+    let args = ["--handler", &*handler, "--slots", "2"];
+    let hosts: Vec<Host> = std::thread::scope(|scope| {
+        let starts: Vec<_> = (0..2)
+            .map(|_| scope.spawn(|| Host::start(&db, &args)))
+            .collect();
+        starts
+            .into_iter()
+            .map(|host| host.join().unwrap())
+            .collect()
+    });
+    eventually("both are seen", || {
+        (stats(&db, "default")["hosts"].as_array()?.len() == 2).then_some(())
+    });
+    let lines = "{\"payload\":\"50\"}\n".repeat(20);
+    expect(
+        feed(dqhost(Some(&db), &["send", "--ndjson"]), lines.as_bytes()),
+        0,
+    );
+    eventually("all are acked", || {
+        (stats(&db, "default")["totals"]["acked"] == 20).then_some(())
+    });
+    for host in hosts {
+        host.signal(rustix::process::Signal::TERM);
+        let (status, lines) = host.end();
+        assert!(status.success());
+        assert!(!crate::support::with_message(&lines, "acked").is_empty());
+    }
+}
+
+/// The wait has no poll of its own, so that it ends at all shows that it was woken.
+#[tokio::test]
+async fn a_wait_ends_with_what_another_process_sends() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("dqhost.db");
+    let store = SqliteStore::open(&SqliteOptions::file(&path))
+        .await
+        .unwrap();
+    let queues = ["default".parse().unwrap()];
+    // It ends once by itself, for what came before it.
+    let soon = Duration::from_millis(100);
+    while tokio::time::timeout(soon, store.wait(&queues))
+        .await
+        .is_ok()
+    {}
+    run(Some(&text(&path)), &["send", "x"], 0);
+    tokio::time::timeout(PATIENCE, store.wait(&queues))
+        .await
+        .expect("nothing was heard");
+}
+
+#[tokio::test]
+async fn nothing_is_due_a_millisecond_early() {
+    use dqhost::clock::{Clock, ManualClock};
+    let clock = ManualClock::at(1_795_228_395_999);
+    let mut options = SqliteOptions::memory();
+    options.clock = Clock::Manual(clock.clone());
+    let store = SqliteStore::open(&options).await.unwrap();
+    let id = send(&store, "a", Due::In(Duration::from_micros(1_000_001)), 3).await;
+    assert_eq!(
+        store.advance(&queue()).await.unwrap().next_in,
+        Some(Duration::from_millis(1001))
+    );
+    clock.pass(Duration::from_secs(1));
+    assert_eq!(store.advance(&queue()).await.unwrap().promoted, 0);
+    clock.pass(Duration::from_millis(1));
+    assert_eq!(store.advance(&queue()).await.unwrap().promoted, 1);
+    assert_eq!(state_of(&store, &id).await, Some(State::Ready));
+    let claim = reserve_one(&store, Duration::from_millis(10)).await.claim;
+    clock.pass(Duration::from_millis(9));
+    assert_eq!(store.advance(&queue()).await.unwrap().expired, 0);
+    clock.pass(Duration::from_millis(1));
+    assert_eq!(store.advance(&queue()).await.unwrap().expired, 1);
+    assert_eq!(
+        settle(&store, &claim, Settlement::Ack).await,
+        dqhost::store::Settled::LeaseLost
+    );
+}
+
+/// The number of messages: `DQHOST_TEST_MESSAGES`, else 100,000.
+#[tokio::test]
+async fn the_file_gives_back_what_it_no_longer_needs() {
+    let count = std::env::var("DQHOST_TEST_MESSAGES").map_or(100_000, |n| n.parse().unwrap());
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("dqhost.db");
+    let store = SqliteStore::open(&SqliteOptions::file(&path))
+        .await
+        .unwrap();
+    let size = || {
+        ["", "-wal"]
+            .iter()
+            .map(|end| fs::metadata(format!("{}{end}", path.display())).map_or(0, |m| m.len()))
+            .sum::<u64>()
+    };
+    let mut left = count;
+    while left > 0 {
+        let some = left.min(BATCH_MAX);
+        let batch = vec![0; some]
+            .into_iter()
+            .map(|_| NewMessage::new([b'x'; 100]));
+        store
+            .send(&queue(), &batch.collect::<Vec<_>>())
+            .await
+            .unwrap();
+        left -= some;
+    }
+    let full = size();
+    assert!(full > 20_000_000, "{full}");
+    let mut acked = 0;
+    while acked < count {
+        let claims = reserve(&store, BATCH_MAX, LONG).await;
+        let acks: Vec<_> = claims
+            .into_iter()
+            .map(|d| (d.claim, Settlement::Ack))
+            .collect();
+        acked += store.settle(&queue(), &acks).await.unwrap().len();
+    }
+    // Hosts advance all the time.
+    for _ in 0..count {
+        if size() < 20_000_000 {
+            return;
+        }
+        store.advance(&queue()).await.unwrap();
+    }
+    panic!("it has {} bytes and had {full}", size());
+}
+
+#[test]
+fn redis_is_not_needed_and_not_touched() {
+    // REDIS_URL names a server, but --db comes first.
+    let server = RedisServer::start();
+    let folder = TempDir::new().unwrap();
+    let db = text(&folder.path().join("dqhost.db"));
+    run(Some(&server.url()), &["send", "x", "--db", &db], 0);
+    assert_eq!(server.dump(), "");
+}
