@@ -22,7 +22,9 @@ check: setup ## what CI checks before the tests: format and lints
 guests: setup ## build the example handlers
 	cargo build --locked $(GUESTS)
 
-bench: redis ## measure how long Redis is blocked while 1,000,000 messages are drained
+bench: redis ## measure sends and drains on each store, and a peer; then how long Redis is blocked
+	cargo build --locked --release --manifest-path benches/effectum/Cargo.toml --target-dir $(TARGET)/effectum
+	cargo bench --locked --bench stores -- --effectum $(TARGET)/effectum/release/effectum-bench
 	cargo bench --locked --bench blocking -- --messages 1000000
 
 setup:
