@@ -2,7 +2,7 @@
 //! messages by the real host through a no-op guest, a fresh instance each.
 //!
 //!     cargo bench --bench stores -- [--messages 50000] [--singles 2000] [--rounds 3] [--slots 64]
-//!         [--effectum PROGRAM] [--json]
+//!         [--payload 100] [--effectum PROGRAM] [--json]
 //!
 //! Each round measures every store once, one after the other, so that what disturbs the machine
 //! disturbs all; the table has the median and the range. A drain's time is that of the whole
@@ -33,6 +33,7 @@ struct Settings {
     singles: usize,
     rounds: usize,
     slots: usize,
+    payload: usize,
 }
 
 /// Messages a second: one by one, in batches, drained.
@@ -44,7 +45,7 @@ fn rate(count: usize, took: Duration) -> f64 {
 }
 
 async fn send(store: &dyn Store, settings: &Settings) -> [f64; 2] {
-    let message = || NewMessage::new(vec![b'x'; 100]);
+    let message = || NewMessage::new(vec![b'x'; settings.payload]);
     let (single, queue) = ("single".parse().unwrap(), "default".parse().unwrap());
     let start = Instant::now();
     for _ in 0..settings.singles {
@@ -123,7 +124,8 @@ fn effectum(program: &str, settings: &Settings) -> Rates {
     let folder = TempDir::new().unwrap();
     let mut command = Command::new(program);
     command.arg(folder.path());
-    command.args([settings.singles, settings.messages, 1024].map(|n| n.to_string()));
+    let numbers = [settings.singles, settings.messages, 1024, settings.payload];
+    command.args(numbers.map(|n| n.to_string()));
     let output = expect(command.output().unwrap(), 0);
     let rates: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     ["single", "batch", "drain"].map(|name| rates[name].as_f64().unwrap())
@@ -141,6 +143,7 @@ fn main() {
         singles: number("--singles", 2000),
         rounds: number("--rounds", 3),
         slots: number("--slots", 64),
+        payload: number("--payload", 100),
     };
     let mut measured: BTreeMap<&str, Vec<Rates>> = BTreeMap::new();
     for _ in 0..settings.rounds {
@@ -158,8 +161,8 @@ fn main() {
         return;
     }
     println!(
-        "{} messages of 100 bytes, {} slots, {} rounds: median (least to most) messages/s",
-        settings.messages, settings.slots, settings.rounds
+        "{} messages of {} bytes, {} slots, {} rounds: median (least to most) messages/s",
+        settings.messages, settings.payload, settings.slots, settings.rounds
     );
     println!(
         "{:<22} {:>24} {:>26} {:>24}",

@@ -1,7 +1,7 @@
 //! The same work on effectum, an embedded queue on SQLite without a sandbox: sends one by one and in
 //! batches of 100, and drains with a handler that does nothing.
 //!
-//!     effectum-bench FOLDER SINGLES MESSAGES CONCURRENCY
+//!     effectum-bench FOLDER SINGLES MESSAGES CONCURRENCY PAYLOAD
 //!
 //! Prints one JSON line with messages a second for each.
 
@@ -18,8 +18,10 @@ async fn handle(_job: RunningJob, _context: Arc<Nothing>) -> Result<(), Error> {
     Ok(())
 }
 
-fn job() -> Job {
-    Job::builder("noop").payload(vec![b'x'; 100]).build()
+fn job(payload: u32) -> Job {
+    Job::builder("noop")
+        .payload(vec![b'x'; payload as usize])
+        .build()
 }
 
 async fn queue(folder: &str, name: &str) -> Queue {
@@ -31,12 +33,13 @@ async fn main() {
     let args: Vec<String> = std::env::args().collect();
     let number = |place: usize| args[place].parse::<u32>().unwrap();
     let (folder, singles, messages, concurrency) = (&args[1], number(2), number(3), number(4));
+    let payload = number(5);
     let rate = |count: u32, start: Instant| f64::from(count) / start.elapsed().as_secs_f64();
 
     let single = queue(folder, "single.db").await;
     let start = Instant::now();
     for _ in 0..singles {
-        single.add_job(job()).await.unwrap();
+        single.add_job(job(payload)).await.unwrap();
     }
     let single = rate(singles, start);
 
@@ -44,7 +47,7 @@ async fn main() {
     let start = Instant::now();
     for _ in 0..messages / 100 {
         queue
-            .add_jobs((0..100).map(|_| job()).collect())
+            .add_jobs((0..100).map(|_| job(payload)).collect())
             .await
             .unwrap();
     }

@@ -26,8 +26,8 @@ const PAGES_FREED_STEP: i64 = 512;
 pub(super) fn send(change: &mut Change<'_>, messages: &[NewMessage]) -> Result<Vec<Sent>, Failure> {
     let head = first_place_in(change.tx, change.row.id, State::Pending)?;
     let mut insert = change.tx.prepare_cached(
-        "INSERT INTO messages (queue, id, state, place, retries_left, headers, payload)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (queue, id) DO NOTHING",
+        "INSERT INTO messages (queue, id, state, place, retries_left, headers, payload, due_ms)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (queue, id) DO NOTHING",
     )?;
     let mut sent = Vec::with_capacity(messages.len());
     for message in messages {
@@ -45,6 +45,7 @@ pub(super) fn send(change: &mut Change<'_>, messages: &[NewMessage]) -> Result<V
             message.retries,
             headers_json(&message.headers),
             message.payload,
+            (state == State::Pending).then_some(place),
         ])?;
         if written == 1 {
             change.moved(None, Some(state));
@@ -124,16 +125,12 @@ pub(super) fn advance(change: &mut Change<'_>) -> Result<Advanced, Failure> {
     })
 }
 
-/// The first of a state, up to a place: sequence numbers and places.
-fn first_up_to(
-    change: &Change<'_>,
-    state: State,
-    place: i64,
-) -> rusqlite::Result<Vec<(i64, i64, i64)>> {
+/// The first of a state, up to a place: sequence numbers, and how often they have failed.
+fn first_up_to(change: &Change<'_>, state: State, place: i64) -> rusqlite::Result<Vec<(i64, i64)>> {
     change
         .tx
         .prepare_cached(
-            "SELECT seq, place, failed FROM messages
+            "SELECT seq, failed FROM messages
              WHERE queue = ?1 AND state = ?2 AND place <= ?3 ORDER BY place, seq LIMIT ?4",
         )?
         .query_map(
@@ -143,7 +140,7 @@ fn first_up_to(
                 place,
                 signed(ADVANCE_STEP as u64)
             ],
-            |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+            |row| Ok((row.get(0)?, row.get(1)?)),
         )?
         .collect()
 }
@@ -156,11 +153,11 @@ fn promote(change: &mut Change<'_>) -> Result<usize, Failure> {
     let due = first_up_to(change, State::Pending, signed(change.now.ms))?;
     let mut update = change
         .tx
-        .prepare_cached("UPDATE messages SET state = ?2, place = ?3, due_ms = ?4 WHERE seq = ?1")?;
-    for &(seq, due_ms, failed) in &due {
+        .prepare_cached("UPDATE messages SET state = ?2, place = ?3 WHERE seq = ?1")?;
+    for &(seq, failed) in &due {
         let to = waiting(failed);
         let place = change.last_place();
-        update.execute(params![seq, code(to), place, due_ms])?;
+        update.execute(params![seq, code(to), place])?;
         change.moved(Some(State::Pending), Some(to));
     }
     Ok(due.len())
@@ -181,7 +178,7 @@ fn expire(change: &mut Change<'_>) -> Result<usize, Failure> {
         return Ok(0);
     }
     let ended = first_up_to(change, State::Unack, signed(change.now.ms))?;
-    for &(seq, _, failed) in &ended {
+    for &(seq, failed) in &ended {
         let attempt = Attempt {
             attempt: count(failed).saturating_add(1),
             at_ms: change.now.ms,
@@ -214,7 +211,7 @@ fn bury(change: &mut Change<'_>) -> Result<usize, Failure> {
     let mut update = change
         .tx
         .prepare_cached("UPDATE messages SET state = ?2, place = ?3 WHERE seq = ?1")?;
-    for &(seq, ..) in &garbage {
+    for &(seq, _) in &garbage {
         update.execute(params![seq, code(State::Dead), signed(change.now.ms)])?;
         change.moved(Some(State::Garbage), Some(State::Dead));
     }
@@ -265,7 +262,7 @@ pub(super) fn reserve(
         }
         let found = in_line(change, from, max - deliveries.len())?;
         let mut update = change.tx.prepare_cached(
-            "UPDATE messages SET state = 3, place = ?2, token = ?3, due_ms = NULL WHERE seq = ?1",
+            "UPDATE messages SET state = 4, place = ?2, token = ?3 WHERE seq = ?1",
         )?;
         for (seq, mut delivery) in found {
             let token = change.next_token();

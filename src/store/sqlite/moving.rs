@@ -57,7 +57,7 @@ pub(super) fn export(
         .tx
         .prepare_cached(
             "SELECT id, was, place, failed, retries_left, headers, history, payload, due_ms
-             FROM messages WHERE queue = ?1 AND state = 7 ORDER BY place, seq LIMIT ?2",
+             FROM messages WHERE queue = ?1 AND state = 8 ORDER BY place, seq LIMIT ?2",
         )?
         .query_map(params![change.row.id, signed(max as u64)], |row| {
             let state = state(row.get(1)?);
@@ -81,7 +81,7 @@ fn take_out(change: &mut Change<'_>, from: State, max: usize) -> Result<usize, F
     let taken = change
         .tx
         .prepare_cached(
-            "UPDATE messages SET state = 7, was = ?2 WHERE seq IN
+            "UPDATE messages SET state = 8, was = ?2 WHERE seq IN
                (SELECT seq FROM messages WHERE queue = ?1 AND state = ?2
                 ORDER BY place, seq LIMIT ?3)",
         )?
@@ -102,7 +102,8 @@ pub(super) fn import(
     for record in records {
         let at_ms = record.at_ms.map(signed);
         let (place, due_ms) = match record.state {
-            State::Pending | State::Dead => (at_ms.unwrap_or(0), None),
+            State::Pending => (at_ms.unwrap_or(0), Some(at_ms.unwrap_or(0))),
+            State::Dead => (at_ms.unwrap_or(0), None),
             State::Ready | State::Retry => (change.last_place(), at_ms),
             _ => (0, None),
         };
@@ -111,7 +112,7 @@ pub(super) fn import(
             .prepare_cached(
                 "INSERT INTO messages (queue, id, state, was, place, due_ms, failed,
                  retries_left, headers, history, payload)
-                 VALUES (?1, ?2, 7, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+                 VALUES (?1, ?2, 8, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
                  ON CONFLICT (queue, id) DO NOTHING",
             )?
             .execute(params![
@@ -152,7 +153,7 @@ pub(super) fn admit(change: &mut Change<'_>, ids: &[MessageId]) -> Result<(), Fa
             .tx
             .prepare_cached(
                 "SELECT seq, was, place, payload IS NULL FROM messages
-                 WHERE queue = ?1 AND id = ?2 AND state = 7",
+                 WHERE queue = ?1 AND id = ?2 AND state = 8",
             )?
             .query_row(params![change.row.id, id.as_str()], |row| {
                 Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))

@@ -151,7 +151,7 @@ fn redrive_one(
         .tx
         .prepare_cached(
             "SELECT seq, failed, retries_left, payload IS NULL FROM messages
-             WHERE queue = ?1 AND id = ?2 AND state = 6",
+             WHERE queue = ?1 AND id = ?2 AND state = 7",
         )?
         .query_row(params![change.row.id, id.as_str()], |row| {
             Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
@@ -179,7 +179,7 @@ fn redrive_one(
         .prepare_cached(
             "INSERT INTO messages
                (queue, id, state, place, retries_left, headers, history, payload)
-             SELECT queue, ?2, 2, ?3, ?4, headers, ?5, payload FROM messages WHERE seq = ?1",
+             SELECT queue, ?2, 3, ?3, ?4, headers, ?5, payload FROM messages WHERE seq = ?1",
         )?
         .execute(params![
             seq,

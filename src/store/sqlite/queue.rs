@@ -22,28 +22,31 @@ pub(super) fn count(number: i64) -> u32 {
     u32::try_from(number.max(0)).unwrap_or(u32::MAX)
 }
 
+/// That of pending.
+const FIRST_CODE: i64 = 2;
+
 /// What `messages.state` is for a state.
 pub(super) fn code(state: State) -> i64 {
     match state {
-        State::Pending => 1,
-        State::Ready => 2,
-        State::Unack => 3,
-        State::Retry => 4,
-        State::Garbage => 5,
-        State::Dead => 6,
-        State::Moving => 7,
+        State::Pending => 2,
+        State::Ready => 3,
+        State::Unack => 4,
+        State::Retry => 5,
+        State::Garbage => 6,
+        State::Dead => 7,
+        State::Moving => 8,
     }
 }
 
 /// What a `messages.state` means. The schema allows no other number.
 pub(super) fn state(code: i64) -> State {
     match code {
-        1 => State::Pending,
-        2 => State::Ready,
-        3 => State::Unack,
-        4 => State::Retry,
-        5 => State::Garbage,
-        6 => State::Dead,
+        2 => State::Pending,
+        3 => State::Ready,
+        4 => State::Unack,
+        5 => State::Retry,
+        6 => State::Garbage,
+        7 => State::Dead,
         _ => State::Moving,
     }
 }
@@ -55,7 +58,7 @@ pub(super) struct QueueRow {
     head: i64,
     tail: i64,
     delivery: i64,
-    /// By state, as coded, less one.
+    /// By state, as coded, less [`FIRST_CODE`].
     depths: [i64; 7],
     pub peer: Option<String>,
     pub totals: Totals,
@@ -142,7 +145,7 @@ impl QueueRow {
     }
 
     pub(super) fn depth(&self, state: State) -> u64 {
-        let place = usize::try_from(code(state) - 1).unwrap_or(0);
+        let place = usize::try_from(code(state) - FIRST_CODE).unwrap_or(0);
         unsigned(self.depths[place])
     }
 
@@ -210,7 +213,7 @@ impl<'t> Change<'t> {
     pub(super) fn moved(&mut self, from: Option<State>, to: Option<State>) {
         for (state, by) in [(from, -1), (to, 1)] {
             if let Some(state) = state {
-                let place = usize::try_from(code(state) - 1).unwrap_or(0);
+                let place = usize::try_from(code(state) - FIRST_CODE).unwrap_or(0);
                 self.row.depths[place] += by;
             }
         }

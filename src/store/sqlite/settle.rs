@@ -53,7 +53,7 @@ impl Held {
             .tx
             .prepare_cached(
                 "SELECT seq, failed, retries_left, history FROM messages
-                 WHERE seq = ?1 AND token = ?2 AND queue = ?3 AND id = ?4",
+                 WHERE seq = ?1 AND token = ?2 AND queue = ?3 AND id = ?4 AND state = 4",
             )?
             .query_row(
                 params![seq, token, change.row.id, claim.id.as_str()],
@@ -67,7 +67,7 @@ impl Held {
         connection
             .prepare_cached(
                 "SELECT seq, failed, retries_left, history FROM messages
-                 WHERE seq = ?1 AND state = 3",
+                 WHERE seq = ?1 AND state = 4",
             )?
             .query_row([seq], Self::read)
             .optional()
@@ -88,7 +88,7 @@ impl Held {
         change
             .tx
             .prepare_cached(
-                "UPDATE messages SET state = ?2, place = ?3, token = NULL, failed = ?4,
+                "UPDATE messages SET state = ?2, place = ?3, due_ms = ?7, failed = ?4,
                  retries_left = ?5, history = ?6 WHERE seq = ?1",
             )?
             .execute(params![
@@ -98,6 +98,7 @@ impl Held {
                 self.failed + 1,
                 self.retries_left - i64::from(!is_over),
                 append_history(&self.history, &line),
+                (to == State::Pending).then_some(place),
             ])?;
         change.moved(Some(State::Unack), Some(to));
         Ok(())
@@ -150,7 +151,7 @@ fn ack(change: &mut Change<'_>, claim: &Claim) -> Result<Settled, Failure> {
     let deleted = change
         .tx
         .prepare_cached(
-            "DELETE FROM messages WHERE seq = ?1 AND token = ?2 AND queue = ?3 AND id = ?4",
+            "DELETE FROM messages WHERE seq = ?1 AND token = ?2 AND queue = ?3 AND id = ?4 AND state = 4",
         )?
         .execute(params![seq, token, change.row.id, claim.id.as_str()])?;
     if deleted == 0 {
@@ -174,7 +175,7 @@ pub(super) fn release(change: &mut Change<'_>, claims: &[Claim]) -> Result<Vec<S
         change
             .tx
             .prepare_cached(
-                "UPDATE messages SET state = ?2, place = ?3, token = NULL WHERE seq = ?1",
+                "UPDATE messages SET state = ?2, place = ?3, due_ms = NULL WHERE seq = ?1",
             )?
             .execute(params![held.seq, code(to), place])?;
         change.moved(Some(State::Unack), Some(to));
