@@ -21,15 +21,20 @@
 //! * [`host`]: the loop that moves messages; leases; settlement
 //! * [`runtime`]: the sandbox; knows no store
 //! * [`verdict`]: what follows from how a handler ended; pure
-//! * [`store`]: the contract of a store, and Redis behind it; knows no handler
+//! * [`queue`]: a queue for programs that handle messages themselves
+//! * [`store`]: the contract of a store, an embedded one and one in Redis; knows no handler
 //! * [`text`]: text from outside, made fit for a terminal
+//! * [`clock`]: the time of a store that has no clock of its own
 //! * [`message`]: the vocabulary
 
 pub mod cli;
 pub mod clock;
 pub mod host;
 pub mod message;
+pub mod queue;
 pub mod runtime;
 pub mod store;
 pub mod text;
 pub mod verdict;
+
+pub use queue::{Queue, QueueError, Received};

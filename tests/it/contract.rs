@@ -21,7 +21,7 @@ pub(crate) trait Fixture: Sized {
     fn store(&self) -> Arc<dyn Store>;
 }
 
-struct RedisFixture {
+pub(crate) struct RedisFixture {
     _server: RedisServer,
     store: Arc<dyn Store>,
 }
@@ -41,7 +41,7 @@ impl Fixture for RedisFixture {
     }
 }
 
-struct SqliteFixture {
+pub(crate) struct SqliteFixture {
     _folder: TempDir,
     store: Arc<dyn Store>,
 }
@@ -62,7 +62,7 @@ impl Fixture for SqliteFixture {
     }
 }
 
-struct MemoryFixture(Arc<dyn Store>);
+pub(crate) struct MemoryFixture(Arc<dyn Store>);
 
 impl Fixture for MemoryFixture {
     async fn new() -> Self {

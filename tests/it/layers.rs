@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// From the vocabulary to the program.
-const LAYERS: [&str; 8] = [
-    "message", "clock", "text", "store", "verdict", "runtime", "host", "cli",
+const LAYERS: [&str; 9] = [
+    "message", "clock", "text", "store", "queue", "verdict", "runtime", "host", "cli",
 ];
 
 fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) {

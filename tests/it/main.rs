@@ -22,5 +22,6 @@ mod layers;
 mod lua;
 mod model;
 mod pipeline;
+mod queue;
 mod raw;
 mod support;

@@ -1,0 +1,499 @@
+//! A queue for programs that handle messages themselves, over any store.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use dqhost::message::{Due, NewMessage};
+//! use dqhost::store::address::{self, StoreSettings};
+//! use dqhost::{Queue, QueueError};
+//!
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // In memory; the path of a file or the URL of a Redis server would do as well.
+//! let store = address::open(&":memory:".parse()?, StoreSettings::default()).await?;
+//! let orders = Queue::new(store, "orders".parse()?);
+//!
+//! let later = NewMessage {
+//!     due: Due::In(Duration::from_millis(20)),
+//!     ..NewMessage::new("later")
+//! };
+//! orders.send(later).await?;
+//! orders.send(NewMessage::new("now")).await?;
+//!
+//! // What is due comes first, and what is not due is waited for, up to a limit.
+//! for expected in ["now", "later"] {
+//!     let message = orders.receive(Duration::from_secs(60)).await?.expect("one is due");
+//!     assert_eq!(message.payload(), expected.as_bytes());
+//!     message.ack().await?;
+//! }
+//! assert!(orders.receive(Duration::from_millis(10)).await?.is_none());
+//!
+//! // Closing ends every wait.
+//! orders.close();
+//! let error = orders.send(NewMessage::new("too late")).await.unwrap_err();
+//! assert!(matches!(error, QueueError::Closed));
+//! # Ok(())
+//! # }
+//! ```
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, watch};
+
+use crate::clock::Clock;
+use crate::message::{Attempt, Delivery, Headers, MessageId, NewMessage, QueueName, Sent};
+use crate::store::{
+    Advanced, First, Reservation, Settled, Settlement, Store, StoreError, StoreResult,
+};
+
+/// The longest sleep between two looks at the store, for what nothing told of.
+const POLL: Duration = Duration::from_secs(1);
+
+/// How often a full queue is looked at for what others took out.
+const ROOM_POLL: Duration = Duration::from_millis(50);
+
+/// One reservation in this many looks at the messages that failed before first, so that new ones
+/// do not starve them.
+const RETRIES_FIRST_EVERY: u32 = 4;
+
+/// Why a queue did not do what it was asked.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum QueueError {
+    /// It was closed.
+    #[error("the queue is closed")]
+    Closed,
+    /// It holds as many messages as it may; nothing was sent.
+    #[error("the queue is full: it holds {capacity} messages")]
+    Full {
+        /// What it may hold.
+        capacity: u64,
+    },
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A queue: send to it and receive from it, from any number of tasks. Clones are the same queue.
+#[derive(Clone)]
+pub struct Queue {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    store: Arc<dyn Store>,
+    name: QueueName,
+    lease: Duration,
+    capacity: Option<u64>,
+    closed: watch::Sender<bool>,
+    /// Lets one sender at a time look whether there is room.
+    sending: tokio::sync::Mutex<()>,
+    /// Something was taken out.
+    room: Notify,
+    /// Passed from a receiver that is done to one that waits: only one of them may have heard the
+    /// store.
+    turn: Notify,
+    /// A std mutex: nothing is awaited while it is held.
+    looks: Mutex<Looks>,
+}
+
+#[derive(Debug)]
+struct Looks {
+    /// When `advance` may have something to do.
+    advance_at: Instant,
+    reservations: u32,
+}
+
+impl Queue {
+    /// A queue of a store, without a limit on its length, with leases of 15 seconds.
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>, name: QueueName) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                store,
+                name,
+                lease: Duration::from_secs(15),
+                capacity: None,
+                closed: watch::Sender::new(false),
+                sending: tokio::sync::Mutex::new(()),
+                room: Notify::new(),
+                turn: Notify::new(),
+                looks: Mutex::new(Looks {
+                    advance_at: Instant::now(),
+                    reservations: 0,
+                }),
+            }),
+        }
+    }
+
+    /// The same with leases of this length: a message that is received and neither settled nor
+    /// extended is delivered again so much later.
+    #[must_use]
+    pub fn with_lease(self, lease: Duration) -> Self {
+        self.rebuilt(|inner| inner.lease = lease)
+    }
+
+    /// The same, holding at most so many messages that wait or are in hand. What this queue and its
+    /// clones send keeps to it exactly; senders elsewhere have limits of their own.
+    #[must_use]
+    pub fn with_capacity(self, capacity: u64) -> Self {
+        self.rebuilt(|inner| inner.capacity = Some(capacity))
+    }
+
+    fn rebuilt(self, change: impl FnOnce(&mut Inner)) -> Self {
+        let mut queue = Self::new(Arc::clone(&self.inner.store), self.inner.name.clone());
+        if let Some(inner) = Arc::get_mut(&mut queue.inner) {
+            inner.lease = self.inner.lease;
+            inner.capacity = self.inner.capacity;
+            change(inner);
+        }
+        queue
+    }
+
+    /// Its store, for everything else that can be asked of it.
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.inner.store
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &QueueName {
+        &self.inner.name
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    ///
+    /// [`QueueError::Full`] at once when there is no room, [`QueueError::Closed`], and those of the
+    /// store.
+    pub async fn send(&self, message: NewMessage) -> Result<Sent, QueueError> {
+        self.send_within(message, Duration::ZERO).await
+    }
+
+    /// Sends a message, and waits up to `limit` for room.
+    ///
+    /// # Errors
+    ///
+    /// As [`Queue::send`], [`QueueError::Full`] when the limit is over.
+    pub async fn send_within(
+        &self,
+        message: NewMessage,
+        limit: Duration,
+    ) -> Result<Sent, QueueError> {
+        let id = message.id.clone();
+        let sent = self.send_all(&[message], limit).await?;
+        Ok(sent.into_iter().next().unwrap_or(Sent {
+            id,
+            due_at_ms: None,
+        }))
+    }
+
+    /// Sends messages, all or none of them as far as room goes, and waits up to `limit` for room.
+    ///
+    /// # Errors
+    ///
+    /// As [`Queue::send_within`].
+    pub async fn send_all(
+        &self,
+        messages: &[NewMessage],
+        limit: Duration,
+    ) -> Result<Vec<Sent>, QueueError> {
+        let end = Instant::now() + limit;
+        let inner = &*self.inner;
+        loop {
+            if self.is_closed() {
+                return Err(QueueError::Closed);
+            }
+            let Some(capacity) = inner.capacity else {
+                return Ok(inner.store.send(&inner.name, messages).await?);
+            };
+            {
+                let _one_at_a_time = inner.sending.lock().await;
+                let counts = inner.store.counts(&inner.name).await?;
+                let held = counts.pending + counts.ready + counts.unack + counts.retry;
+                if held + messages.len() as u64 <= capacity {
+                    return Ok(inner.store.send(&inner.name, messages).await?);
+                }
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(QueueError::Full { capacity });
+            }
+            tokio::select! {
+                () = tokio::time::sleep(left.min(ROOM_POLL)) => {}
+                () = inner.room.notified() => {}
+                () = self.when_closed() => {}
+            }
+        }
+    }
+
+    /// The next message that is due: at once if there is one, else when one becomes due or arrives,
+    /// or none when the limit is over.
+    ///
+    /// The message is the caller's until its lease ends. When the future is dropped a message may be
+    /// in hand already; it comes back when its lease ends, so give a limit instead.
+    ///
+    /// # Errors
+    ///
+    /// [`QueueError::Closed`], also while it waits, and those of the store.
+    pub async fn receive(&self, limit: Duration) -> Result<Option<Received>, QueueError> {
+        let end = Instant::now() + limit;
+        let inner = &*self.inner;
+        let queues = [inner.name.clone()];
+        // Whoever leaves, with a message or without, lets another look: the store may have told
+        // only this one of two messages, or of when the next is due.
+        let _turn = PassTurn(&inner.turn);
+        loop {
+            if self.is_closed() {
+                return Err(QueueError::Closed);
+            }
+            inner.advance_if_due().await?;
+            if let Some(delivery) = inner.reserve().await? {
+                let Some(payload) = delivery.payload.clone() else {
+                    self.received(delivery, Vec::new())
+                        .end("payload-missing", "the payload is gone", None, true)
+                        .await?;
+                    continue;
+                };
+                return Ok(Some(self.received(delivery, payload)));
+            }
+            let now = Instant::now();
+            if now >= end {
+                return Ok(None);
+            }
+            let until = end.min(inner.looks().advance_at).min(now + POLL);
+            tokio::select! {
+                () = tokio::time::sleep_until(until.into()) => {}
+                () = inner.turn.notified() => {}
+                () = inner.store.wait(&queues) => inner.look_again(),
+                () = self.when_closed() => {}
+            }
+        }
+    }
+
+    fn received(&self, delivery: Delivery, payload: Vec<u8>) -> Received {
+        Received {
+            queue: self.clone(),
+            delivery,
+            payload,
+        }
+    }
+
+    /// Ends every wait, here and in all clones, and refuses what is sent from now on. Messages that
+    /// are in hand can be settled; those that wait stay in the store.
+    pub fn close(&self) {
+        self.inner.closed.send_replace(true);
+    }
+
+    /// True once it was closed.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        *self.inner.closed.borrow()
+    }
+
+    async fn when_closed(&self) {
+        // It fails only when the sender is gone, and that is held here.
+        let _ = self
+            .inner
+            .closed
+            .subscribe()
+            .wait_for(|closed| *closed)
+            .await;
+    }
+}
+
+struct PassTurn<'a>(&'a Notify);
+
+impl Drop for PassTurn<'_> {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
+}
+
+impl Inner {
+    fn looks(&self) -> std::sync::MutexGuard<'_, Looks> {
+        self.looks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something may have happened that this process does not know of.
+    fn look_again(&self) {
+        self.looks().advance_at = Instant::now();
+    }
+
+    async fn advance_if_due(&self) -> StoreResult<()> {
+        while self.looks().advance_at <= Instant::now() {
+            let Advanced { more, next_in, .. } = self.store.advance(&self.name).await?;
+            let next_in = if more { Some(Duration::ZERO) } else { next_in };
+            let next_in = next_in.map_or(POLL, |next_in| next_in.min(POLL));
+            self.looks().advance_at = Instant::now() + next_in;
+            if !more {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    async fn reserve(&self) -> StoreResult<Option<Delivery>> {
+        let first = {
+            let mut looks = self.looks();
+            looks.reservations = looks.reservations.wrapping_add(1);
+            if looks.reservations.is_multiple_of(RETRIES_FIRST_EVERY) {
+                First::Retry
+            } else {
+                First::Ready
+            }
+        };
+        let wanted = Reservation {
+            max: 1,
+            lease: self.lease,
+            first,
+            retries_default: NewMessage::RETRIES_DEFAULT,
+        };
+        Ok(self.store.reserve(&self.name, wanted).await?.pop())
+    }
+}
+
+/// A message in hand. It is delivered again when its lease ends before it was settled, so dropping
+/// it loses nothing.
+pub struct Received {
+    queue: Queue,
+    delivery: Delivery,
+    payload: Vec<u8>,
+}
+
+impl Received {
+    /// Its id, the same at each attempt.
+    #[must_use]
+    pub fn id(&self) -> &MessageId {
+        &self.delivery.claim.id
+    }
+
+    /// As it was sent.
+    #[must_use]
+    pub fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
+    /// As they were sent.
+    #[must_use]
+    pub fn headers(&self) -> &Headers {
+        &self.delivery.headers
+    }
+
+    /// 1 on the first delivery.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.delivery.attempt
+    }
+
+    /// The number of the last attempt that the message has.
+    #[must_use]
+    pub fn attempts_max(&self) -> u32 {
+        self.delivery.attempts_max
+    }
+
+    /// Unix milliseconds at which this attempt became due; none when it never waited for a time.
+    #[must_use]
+    pub fn due_at_ms(&self) -> Option<u64> {
+        self.delivery.due_at_ms
+    }
+
+    /// Makes the lease end a whole lease from now. [`Settled::LeaseLost`] says that it had ended: the
+    /// message is another's, or will be.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub async fn extend(&self) -> Result<Settled, QueueError> {
+        let inner = &self.queue.inner;
+        let claims = [self.delivery.claim.clone()];
+        Ok(only(
+            &inner
+                .store
+                .extend(&inner.name, &claims, inner.lease)
+                .await?,
+        ))
+    }
+
+    /// It was handled: the message is removed.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store. Then it is not known whether it was removed; if not, it is delivered
+    /// again.
+    pub async fn ack(self) -> Result<Settled, QueueError> {
+        self.settle(Settlement::Ack).await
+    }
+
+    /// It was not handled: one retry less, after the delay or at once, or dead when none is left.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub async fn nack(self, reason: &str, delay: Option<Duration>) -> Result<Settled, QueueError> {
+        self.end("nacked", reason, delay, false).await
+    }
+
+    /// It will never be handled: dead, whatever retries are left.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub async fn reject(self, reason: &str) -> Result<Settled, QueueError> {
+        self.end("rejected", reason, None, true).await
+    }
+
+    /// Gives it back, next in line, without costing an attempt.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub async fn release(self) -> Result<Settled, QueueError> {
+        let inner = &self.queue.inner;
+        let claims = [self.delivery.claim.clone()];
+        Ok(only(&inner.store.release(&inner.name, &claims).await?))
+    }
+
+    async fn end(
+        self,
+        class: &str,
+        reason: &str,
+        delay: Option<Duration>,
+        is_final: bool,
+    ) -> Result<Settled, QueueError> {
+        let attempt = Attempt {
+            attempt: self.delivery.attempt,
+            at_ms: Clock::System.now().ms,
+            class: class.to_owned(),
+            reason: reason.to_owned(),
+            duration_ms: None,
+            host: String::new(),
+            handler: String::new(),
+            log: String::new(),
+        };
+        self.settle(if is_final {
+            Settlement::Reject { attempt }
+        } else {
+            Settlement::Nack { delay, attempt }
+        })
+        .await
+    }
+
+    async fn settle(self, how: Settlement) -> Result<Settled, QueueError> {
+        let inner = &self.queue.inner;
+        let settlements = [(self.delivery.claim.clone(), how)];
+        let answer = only(&inner.store.settle(&inner.name, &settlements).await?);
+        // It may wait again, or be on its way to the dead letters; and there may be room.
+        inner.look_again();
+        inner.turn.notify_one();
+        inner.room.notify_one();
+        Ok(answer)
+    }
+}
+
+/// The answer for the one that was asked about.
+fn only(answers: &[Settled]) -> Settled {
+    answers.first().copied().unwrap_or(Settled::LeaseLost)
+}
