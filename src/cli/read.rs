@@ -8,7 +8,7 @@ use serde_json::json;
 use super::open::Missing;
 use super::{Exit, QueueArg, StoreArgs, log, open, print};
 use crate::message::{MessageId, QueueName, State};
-use crate::store::{Cancelled, HOST_SILENCE, Page};
+use crate::store::{Cancelled, Counts, HOST_SILENCE, HostInfo, Page};
 use crate::text::printable;
 
 #[derive(Debug, Args)]
@@ -51,8 +51,14 @@ pub(super) async fn stats(args: StatsArgs) -> anyhow::Result<Exit> {
         print::json_line(&json!({"store": store.describe(), "queues": queues}))?;
         return Ok(Exit::Done);
     }
+    print_stats(&store.describe(), &rows)?;
+    Ok(Exit::Done)
+}
+
+/// A line for each queue: its counts and its hosts.
+fn print_stats(store: &str, rows: &[(QueueName, Counts, Vec<HostInfo>)]) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    writeln!(out, "store {}", printable(&store.describe()))?;
+    writeln!(out, "store {}", printable(store))?;
     writeln!(
         out,
         "{:<20} {:>9} {:>9} {:>9} {:>9} {:>9} | {:>10} {:>10} {:>10} {:>8} | {:>5}",
@@ -86,7 +92,15 @@ pub(super) async fn stats(args: StatsArgs) -> anyhow::Result<Exit> {
             hosts.len(),
         )?;
     }
-    Ok(Exit::Done)
+    for (queue, c, _) in rows.iter().filter(|(_, c, _)| c.moving > 0) {
+        writeln!(
+            out,
+            "{queue}: {} messages are on their way to or from another store; if no `dqhost copy` \
+             runs, run it again to end it",
+            c.moving
+        )?;
+    }
+    Ok(())
 }
 
 #[derive(Debug, Args)]

@@ -43,7 +43,7 @@ pub struct SqliteStore {
     write: ConnectionThread,
     /// None in memory, which one connection alone can see.
     read: Option<ConnectionThread>,
-    wake: Wake,
+    wake: Arc<Wake>,
     /// How people and errors name it.
     name: Arc<str>,
     clock: Clock,
@@ -88,33 +88,30 @@ impl SqliteStore {
         create: bool,
         work: impl FnOnce(&mut Change<'_>) -> Result<T, Failure> + Send + 'static,
     ) -> StoreResult<Option<T>> {
-        let (queue, clock) = (queue.clone(), self.clock.clone());
-        let transaction = move |connection: &mut Connection| -> Result<Option<(T, bool)>, Failure> {
+        let (queue, clock, wake) = (queue.clone(), self.clock.clone(), Arc::clone(&self.wake));
+        let transaction = move |connection: &mut Connection| -> Result<Option<T>, Failure> {
             let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             // Read when the turn has come: to wait for it is time that passes.
             let Some(mut change) = Change::on(&tx, &queue, create, clock.now())? else {
                 return Ok(None);
             };
             let done = change.apply(work)?;
-            let (wake, smaller) = (change.wake, change.smaller);
+            let (is_news, smaller) = (change.wake, change.smaller);
             tx.commit()?;
+            if is_news {
+                wake.call();
+            }
             if smaller {
                 // Best effort: readers in the way leave it to the next time.
                 let _ = connection.pragma_update(None, "wal_checkpoint", "PASSIVE");
             }
-            Ok(Some((done, wake)))
+            Ok(Some(done))
         };
-        let answer = self.write.run(transaction).await;
-        match answer.map_err(|_| self.panicked(operation))? {
-            Ok(None) => Ok(None),
-            Ok(Some((done, wake))) => {
-                if wake {
-                    self.wake.call();
-                }
-                Ok(Some(done))
-            }
-            Err(failure) => Err(store_error(&self.name, operation, &failure)),
-        }
+        self.write
+            .run(transaction)
+            .await
+            .map_err(|_| self.panicked(operation))?
+            .map_err(|failure| store_error(&self.name, operation, &failure))
     }
 
     /// One look.

@@ -103,6 +103,7 @@ macro_rules! contract {
                 deliver: a_release_gives_the_attempt_back_and_goes_first,
                 deliver: a_stale_claim_changes_nothing,
                 deliver: a_claim_is_settled_once,
+                deliver: a_stale_claim_in_a_batch_hides_no_current_one,
                 deliver: a_mixed_batch_is_answered_in_order,
                 deliver: one_step_moves_a_bounded_number,
                 dead: a_reject_is_final,

@@ -239,6 +239,9 @@ async fn a_store_is_not_copied_to_itself_or_to_a_third_half_way() {
     }
     let error = copy(&*a, &*c).await.unwrap_err().to_string();
     assert!(error.contains(&b.describe()), "{error}");
+    let file = folder.path().join("a.db");
+    let shown = stdout(&run(Some(file.to_str().unwrap()), &["stats"], 0));
+    assert!(shown.contains("q: 1 messages are on their way"), "{shown}");
     // Under its new name it goes on.
     assert_eq!(
         copy_queue(&*a, &*c, &queue(), true, |_| ()).await.unwrap(),

@@ -150,15 +150,12 @@ fn open(options: SqliteOptions) -> StoreResult<SqliteStore> {
         ConnectionThread::start(name, connection)
             .map_err(|error| unusable(format!("no thread to run on: {error}")))
     };
+    let wake = Wake::new(path.as_deref())
+        .map_err(|error| unusable(format!("its companion -wake cannot be written: {error}")))?;
     Ok(SqliteStore {
         write: thread("sqlite-write", write)?,
         read: read.map(|read| thread("sqlite-read", read)).transpose()?,
-        wake: Wake::new(path.as_deref()).map_err(|error| {
-            unusable(format!(
-                "its companion file {}-wake cannot be written: {error}",
-                path.as_deref().unwrap_or(Path::new("")).display()
-            ))
-        })?,
+        wake: Arc::new(wake),
         name: Arc::clone(&name),
         clock: options.clock,
     })

@@ -232,6 +232,8 @@ pub(crate) async fn hosts_are_seen_until_they_leave(store: &dyn Store) {
     );
     store.leave(&queue(), "a").await.unwrap();
     assert_eq!(store.hosts(&queue(), LONG).await.unwrap(), [host("b")]);
+    store.leave(&queue(), "never here").await.unwrap();
+    assert_eq!(store.hosts(&queue(), LONG).await.unwrap(), [host("b")]);
     // Nobody has been heard of within no time at all.
     tokio::time::sleep(Duration::from_millis(2)).await;
     assert!(

@@ -292,6 +292,29 @@ pub(crate) async fn a_claim_is_settled_once(store: &dyn Store) {
     }
 }
 
+pub(crate) async fn a_stale_claim_in_a_batch_hides_no_current_one(store: &dyn Store) {
+    send(store, "a", Due::NOW, 9).await;
+    for way in 0..3 {
+        let stale = reserve_one(store, LONG).await.claim;
+        settle(store, &stale, nack(None)).await;
+        let current = reserve_one(store, LONG).await.claim;
+        let both = [stale, current];
+        let answers = match way {
+            0 => store.extend(&queue(), &both, LONG).await,
+            1 => store.release(&queue(), &both).await,
+            _ => {
+                let acks = both.clone().map(|claim| (claim, Settlement::Ack));
+                store.settle(&queue(), &acks).await
+            }
+        };
+        assert_eq!(answers.unwrap(), [Settled::LeaseLost, Settled::Done]);
+        if way == 0 {
+            store.release(&queue(), &both[1..]).await.unwrap();
+        }
+    }
+    assert_eq!(depths(store).await, [0; 5]);
+}
+
 pub(crate) async fn a_mixed_batch_is_answered_in_order(store: &dyn Store) {
     for n in 0..5 {
         send(store, &n.to_string(), Due::NOW, 3).await;
