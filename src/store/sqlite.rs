@@ -8,6 +8,7 @@
 //!
 //! Two threads do the work, one that writes and one that only reads; memory has one for both.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,9 +45,32 @@ pub struct SqliteStore {
     /// None in memory, which one connection alone can see.
     read: Option<ConnectionThread>,
     wake: Arc<Wake>,
+    /// None in memory.
+    room: Option<Room>,
     /// How people and errors name it.
     name: Arc<str>,
     clock: Clock,
+}
+
+/// The room that a send leaves on the disk.
+#[derive(Debug, Clone)]
+struct Room {
+    path: PathBuf,
+    free_min: u64,
+}
+
+impl Room {
+    fn check(&self) -> Result<(), Failure> {
+        // What cannot be asked is left to the write to find out.
+        match rustix::fs::statvfs(&self.path) {
+            Ok(disk) if disk.f_bavail.saturating_mul(disk.f_frsize) < self.free_min => {
+                Err(Failure::NoRoom {
+                    free_min: self.free_min,
+                })
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// What is said of an item.
@@ -182,8 +206,11 @@ impl Store for SqliteStore {
     async fn send(&self, queue: &QueueName, messages: &[NewMessage]) -> StoreResult<Vec<Sent>> {
         let mut sent = Vec::with_capacity(messages.len());
         for step in send_steps(messages) {
-            let step = step.to_vec();
-            let work = move |change: &mut Change<'_>| deliver::send(change, &step);
+            let (step, room) = (step.to_vec(), self.room.clone());
+            let work = move |change: &mut Change<'_>| {
+                room.as_ref().map_or(Ok(()), Room::check)?;
+                deliver::send(change, &step)
+            };
             let done = self.change("send", queue, true, work).await?;
             sent.extend(done.unwrap_or_default());
         }
@@ -300,8 +327,11 @@ impl Store for SqliteStore {
 
     async fn import(&self, queue: &QueueName, peer: &Peer, records: &[Record]) -> StoreResult<()> {
         for step in import_steps(records) {
-            let (peer, step) = (peer.clone(), step.to_vec());
-            let work = move |change: &mut Change<'_>| moving::import(change, &peer, &step);
+            let (peer, step, room) = (peer.clone(), step.to_vec(), self.room.clone());
+            let work = move |change: &mut Change<'_>| {
+                room.as_ref().map_or(Ok(()), Room::check)?;
+                moving::import(change, &peer, &step)
+            };
             self.change("import", queue, true, work).await?;
         }
         Ok(())

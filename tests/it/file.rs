@@ -225,6 +225,27 @@ fn a_full_disk_stops_what_comes_in_and_loses_nothing_that_is_there() {
     assert_eq!(stats(&db, "default")["ready"], accepted + 400);
 }
 
+#[tokio::test]
+async fn a_disk_that_is_almost_full_takes_no_more_and_can_be_emptied() {
+    let folder = TempDir::new().unwrap();
+    let mut options = SqliteOptions::file(folder.path().join("dqhost.db"));
+    let store = SqliteStore::open(&options).await.unwrap();
+    send(&store, "a", Due::NOW, 3).await;
+    options.free_min = u64::MAX;
+    let full = SqliteStore::open(&options).await.unwrap();
+    let error = full
+        .send(&queue(), &[NewMessage::new("b")])
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("make room"), "{error}");
+    let claim = reserve_one(&full, LONG).await.claim;
+    assert_eq!(
+        settle(&full, &claim, Settlement::Ack).await,
+        dqhost::store::Settled::Done
+    );
+    assert_eq!(depths(&full).await, [0; 5]);
+}
+
 #[test]
 fn a_damaged_page_is_told() {
     let folder = TempDir::new().unwrap();

@@ -11,6 +11,10 @@ pub(super) enum Failure {
     Sqlite(rusqlite::Error),
     /// It cannot be done, for this reason.
     Refused(String),
+    /// The disk has less free than a send must leave, in bytes.
+    NoRoom {
+        free_min: u64,
+    },
 }
 
 impl From<rusqlite::Error> for Failure {
@@ -21,6 +25,10 @@ impl From<rusqlite::Error> for Failure {
 
 /// The error for people: which store, what was tried, why not, what mends it.
 pub(super) fn store_error(store: &str, operation: &'static str, failure: &Failure) -> StoreError {
+    let unusable = |reason: String| StoreError::Unusable {
+        store: store.to_owned(),
+        reason,
+    };
     let error = match failure {
         Failure::Sqlite(error) => error,
         Failure::Refused(reason) => {
@@ -30,10 +38,13 @@ pub(super) fn store_error(store: &str, operation: &'static str, failure: &Failur
                 reason: reason.clone(),
             };
         }
-    };
-    let unusable = |reason: String| StoreError::Unusable {
-        store: store.to_owned(),
-        reason,
+        Failure::NoRoom { free_min } => {
+            return unusable(format!(
+                "its disk has less than {} MiB free, which is kept so that messages can be taken \
+                 out; nothing of this was stored; make room",
+                free_min.div_ceil(1024 * 1024)
+            ));
+        }
     };
     let rusqlite::Error::SqliteFailure(code, _) = error else {
         return StoreError::Refused {

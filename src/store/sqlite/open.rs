@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
-use super::SqliteStore;
 use super::error::{Failure, store_error};
 use super::thread::ConnectionThread;
 use super::wake::Wake;
+use super::{Room, SqliteStore};
 use crate::clock::Clock;
 use crate::store::{StoreError, StoreResult};
 
@@ -31,6 +31,10 @@ const BUSY_PAUSE: Duration = Duration::from_micros(500);
 
 /// The most bytes that the write-ahead log keeps once its content is in the file.
 const LOG_BYTES_MAX: u32 = 4 * 1024 * 1024;
+
+/// Bytes that the disk must have free for a send, unless set otherwise: about four times what the log
+/// and the file grow by while messages are only taken out.
+const FREE_MIN: u64 = 16 * 1024 * 1024;
 
 /// What survives what.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -60,6 +64,9 @@ pub struct SqliteOptions {
     pub clock: Clock,
     /// Make the file when it is missing.
     pub create: bool,
+    /// Bytes that the disk must have free for a message to be accepted. Taking messages out needs
+    /// some room as well, so a disk that sends alone would fill could not be emptied any more.
+    pub free_min: u64,
 }
 
 impl SqliteOptions {
@@ -72,6 +79,7 @@ impl SqliteOptions {
             durability: Durability::Full,
             clock: Clock::System,
             create: true,
+            free_min: FREE_MIN,
         }
     }
 
@@ -139,7 +147,7 @@ fn open(options: SqliteOptions) -> StoreResult<SqliteStore> {
     }
     let failed = |failure: Failure| match failure {
         Failure::Refused(reason) => unusable(reason),
-        failure @ Failure::Sqlite(_) => store_error(&name, OPERATION, &failure),
+        failure => store_error(&name, OPERATION, &failure),
     };
     let write = connect(path.as_deref(), options.durability).map_err(failed)?;
     let read = match &path {
@@ -156,6 +164,10 @@ fn open(options: SqliteOptions) -> StoreResult<SqliteStore> {
         write: thread("sqlite-write", write)?,
         read: read.map(|read| thread("sqlite-read", read)).transpose()?,
         wake: Arc::new(wake),
+        room: path.map(|path| Room {
+            path,
+            free_min: options.free_min,
+        }),
         name: Arc::clone(&name),
         clock: options.clock,
     })
