@@ -79,7 +79,7 @@ pub(super) fn store_error(store: &str, operation: &'static str, failure: &Failur
         ErrorCode::SystemIoFailure => StoreError::Unreachable {
             store: store.to_owned(),
             operation,
-            reason: error.to_string(),
+            reason: format!("{error}; its disk is full or fails"),
         },
         ErrorCode::ReadOnly | ErrorCode::PermissionDenied => unusable(
             "it is not writable for this user; mend the permissions of the file and of its folder"
