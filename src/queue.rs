@@ -54,10 +54,6 @@ const POLL: Duration = Duration::from_secs(1);
 /// How often a full queue is looked at for what others took out.
 const ROOM_POLL: Duration = Duration::from_millis(50);
 
-/// One reservation in this many looks at the messages that failed before first, so that new ones
-/// do not starve them.
-const RETRIES_FIRST_EVERY: u32 = 4;
-
 /// Why a queue did not do what it was asked.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum QueueError {
@@ -340,11 +336,7 @@ impl Inner {
         let first = {
             let mut looks = self.looks();
             looks.reservations = looks.reservations.wrapping_add(1);
-            if looks.reservations.is_multiple_of(RETRIES_FIRST_EVERY) {
-                First::Retry
-            } else {
-                First::Ready
-            }
+            First::in_turn(looks.reservations)
         };
         let wanted = Reservation {
             max: 1,

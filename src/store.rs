@@ -104,6 +104,19 @@ pub enum First {
     Retry,
 }
 
+impl First {
+    /// What the reservation of this number looks at first: one in four at those that failed before,
+    /// so that new ones do not starve them.
+    #[must_use]
+    pub fn in_turn(reservation: u32) -> Self {
+        if reservation.is_multiple_of(4) {
+            Self::Retry
+        } else {
+            Self::Ready
+        }
+    }
+}
+
 /// What is wanted of one [`Store::reserve`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reservation {

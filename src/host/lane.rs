@@ -50,10 +50,6 @@ impl News {
     }
 }
 
-/// One reservation in this many looks at the messages that failed before first, so that new ones
-/// do not starve them.
-const RETRIES_FIRST_EVERY: u32 = 4;
-
 /// What the loop knows of one queue.
 pub(super) struct Lane {
     index: usize,
@@ -156,16 +152,10 @@ impl Lane {
         }
         if self.may_wait && free > 0 {
             self.reservations = self.reservations.wrapping_add(1);
-            let retries_first = self.reservations.is_multiple_of(RETRIES_FIRST_EVERY);
-            let first = if retries_first {
-                First::Retry
-            } else {
-                First::Ready
-            };
             let wanted = Reservation {
                 max: free.min(BATCH_MAX),
                 lease: shared.config.lease,
-                first,
+                first: First::in_turn(self.reservations),
                 retries_default: shared.config.retries_default,
             };
             let asked_at = Instant::now();
