@@ -4,7 +4,7 @@
 --
 -- KEYS[1] {dp:<queue>}:moving       zset    id -> since when, unix seconds
 -- KEYS[2] {dp:<queue>}:moving:was   hash    id -> "state:ms"
--- KEYS[3] {dp:<queue>}:moving:peer  string  the other store; removed with the last message
+-- KEYS[3] {dp:<queue>}:moving:peer  hash    run: the copy that may move; read only
 -- KEYS[4] {dp:<queue>}:ready        list    ids, LPUSH in, RPOP out
 -- KEYS[5] {dp:<queue>}:retry        list    ids, LPUSH in, RPOP out
 -- KEYS[6] {dp:<queue>}:pending      zset    id -> due time, unix seconds
@@ -12,14 +12,17 @@
 -- KEYS[8] {dp:<queue>}:dead         zset    id -> time of death, unix seconds
 -- KEYS[9] {dp:<queue>}:due          hash    id -> unix ms at which it became due
 -- ARGV[1] channel that wakes sleeping hosts
--- ARGV[2..] ids, those that are to be first in line first
+-- ARGV[2] the run of this copy
+-- ARGV[3..] ids, those that are to be first in line first
 --
--- Returns how many were admitted; those that are not moving are left alone.
--- Crash safety: the id is in its state before it leaves moving, in one script. A repeat answers 0.
+-- Returns 0 when another copy has begun since, else 1. Ids that are not moving are left alone.
+-- Crash safety: the id is in its state before it leaves moving, in one script. A repeat finds nothing.
 -- include: clock
+-- include: run
 local moving, was, peer = KEYS[1], KEYS[2], KEYS[3]
-local ids = {unpack(ARGV, 2)}
-if #ids == 0 then return 0 end
+if not is_current(peer, ARGV[2]) then return 0 end
+local ids = {unpack(ARGV, 3)}
+if #ids == 0 then return 1 end
 local states = redis.call('HMGET', was, unpack(ids))
 local since = redis.call('ZMSCORE', moving, unpack(ids))
 redis.call('LLEN', KEYS[4])
@@ -28,7 +31,6 @@ redis.call('ZCARD', KEYS[6])
 redis.call('SCARD', KEYS[7])
 redis.call('ZCARD', KEYS[8])
 redis.call('HLEN', KEYS[9])
-redis.call('STRLEN', peer)
 
 local put = {ready = {}, retry = {}, pending = {}, garbage = {}, dead = {}, due = {}}
 local gone, seen = {}, {}
@@ -47,7 +49,7 @@ for i, id in ipairs(ids) do
     gone[#gone + 1] = id
   end
 end
-if #gone == 0 then return 0 end
+if #gone == 0 then return 1 end
 local function into(command, key, values)
   if #values > 0 then redis.call(command, key, unpack(values)) end
 end
@@ -59,7 +61,6 @@ into('ZADD', KEYS[8], put.dead)
 into('HSET', KEYS[9], put.due)
 redis.call('HDEL', was, unpack(gone))
 redis.call('ZREM', moving, unpack(gone))
-if redis.call('ZCARD', moving) == 0 then redis.call('DEL', peer) end
 -- A hint, which may fail or be lost: hosts poll as well.
 redis.pcall('PUBLISH', ARGV[1], '')
-return #gone
+return 1

@@ -4,32 +4,35 @@
 --
 -- KEYS[1] {dp:<queue>}:moving       zset    id -> since when, unix seconds
 -- KEYS[2] {dp:<queue>}:moving:was   hash    id -> "state:ms"
--- KEYS[3] {dp:<queue>}:moving:peer  string  the other store; removed with the last message
+-- KEYS[3] {dp:<queue>}:moving:peer  hash    run: the copy that may move; read only
 -- KEYS[4] {dp:<queue>}:retry:cnt    hash    id -> retries left
 -- KEYS[5] {dp:<queue>}:attempts     hash    id -> "failed:released[:left]"
 -- KEYS[6] {dp:<queue>}:due          hash    id -> unix ms at which it became due
 -- KEYS[7] {dp:<queue>}:headers      hash    id -> JSON
 -- KEYS[8] {dp:<queue>}:history      hash    id -> failed attempts
 -- KEYS[8+i] {dp:<queue>}:msg:<id>   string  the payload of message i
--- ARGV[i] id
+-- ARGV[1] the run of this copy
+-- ARGV[1+i] id
 --
--- Returns how many were removed; those that are not moving are left alone.
--- Crash safety: one script. A repeat answers 0.
+-- Returns 0 when another copy has begun since, else 1. Ids that are not moving are left alone.
+-- Crash safety: one script. A repeat finds nothing.
+-- include: run
 local moving, peer = KEYS[1], KEYS[3]
-local since = redis.call('ZMSCORE', moving, unpack(ARGV))
+if not is_current(peer, ARGV[1]) then return 0 end
+local ids = {unpack(ARGV, 2)}
+if #ids == 0 then return 1 end
+local since = redis.call('ZMSCORE', moving, unpack(ids))
 for _, k in ipairs({2, 4, 5, 6, 7, 8}) do redis.call('HLEN', KEYS[k]) end
-redis.call('STRLEN', peer)
 
 local gone, payloads = {}, {}
-for i, id in ipairs(ARGV) do
+for i, id in ipairs(ids) do
   if since[i] then
     gone[#gone + 1] = id
     payloads[#payloads + 1] = KEYS[8 + i]
   end
 end
-if #gone == 0 then return 0 end
+if #gone == 0 then return 1 end
 redis.call('DEL', unpack(payloads))
 for _, k in ipairs({2, 4, 5, 6, 7, 8}) do redis.call('HDEL', KEYS[k], unpack(gone)) end
 redis.call('ZREM', moving, unpack(gone))
-if redis.call('ZCARD', moving) == 0 then redis.call('DEL', peer) end
-return #gone
+return 1

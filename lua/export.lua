@@ -11,19 +11,17 @@
 -- KEYS[6] {dp:<queue>}:due          hash    id -> unix ms at which it became due
 -- KEYS[7] {dp:<queue>}:moving       zset    id -> since when, unix seconds
 -- KEYS[8] {dp:<queue>}:moving:was   hash    id -> "state:ms", ms being -1 for none
--- KEYS[9] {dp:<queue>}:moving:peer  string  the other store
+-- KEYS[9] {dp:<queue>}:moving:peer  hash    run: the copy that may move; read only
 -- ARGV[1] the most to take, 1 to 1,000
--- ARGV[2] the other store
--- ARGV[3] 1 to go on although messages are moving to or from a store of another name
+-- ARGV[2] the run of this copy
 --
--- Returns {0, the known peer} when that is another one, else {1, two for each message: id,
--- "state:ms"}.
+-- Returns {0} when another copy has begun since, else {1, two for each message: id, "state:ms"}.
 -- Crash safety: one script. What it took stays in moving until it is discarded or admitted.
 -- include: clock
+-- include: run
 local ready, retry, pending, garbage, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local due, moving, was, peer = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
-local known = redis.call('GET', peer)
-if known and known ~= ARGV[2] and ARGV[3] ~= '1' then return {0, known} end
+if not is_current(peer, ARGV[2]) then return {0} end
 redis.call('HLEN', was)
 
 local left, result = tonumber(ARGV[1]), {1}
@@ -34,7 +32,6 @@ if #under_way > 0 then
     result[#result + 1] = id
     result[#result + 1] = states[i] or 'garbage:-1'
   end
-  redis.call('SET', peer, ARGV[2])
   return result
 end
 
@@ -70,7 +67,6 @@ for i, id in ipairs(ids) do
   fields[2 * i - 1], fields[2 * i] = id, states[i]
   result[2 * i], result[2 * i + 1] = id, states[i]
 end
-redis.call('SET', peer, ARGV[2])
 redis.call('HSET', was, unpack(fields))
 redis.call('ZADD', moving, unpack(marks))
 for _, list in ipairs({ready, retry}) do

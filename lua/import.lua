@@ -5,33 +5,32 @@
 --
 -- KEYS[1] {dp:<queue>}:moving       zset    id -> since when, unix seconds
 -- KEYS[2] {dp:<queue>}:moving:was   hash    id -> "state:ms"
--- KEYS[3] {dp:<queue>}:moving:peer  string  the other store
+-- KEYS[3] {dp:<queue>}:moving:peer  hash    run: the copy that may move; read only
 -- KEYS[4] {dp:<queue>}:retry:cnt    hash    id -> retries left
 -- KEYS[5] {dp:<queue>}:attempts     hash    id -> "failed:released[:left]"
 -- KEYS[6] {dp:<queue>}:headers      hash    id -> JSON
 -- KEYS[7] {dp:<queue>}:history      hash    id -> failed attempts
 -- KEYS[8] {dp:<queue>}:dead         zset    id -> time of death; read only
 -- KEYS[8+i] {dp:<queue>}:msg:<id>   string  the payload of message i
--- ARGV[1] the other store
--- ARGV[2] 1 to go on although messages are moving to or from a store of another name
--- ARGV[3..] seven for each message: id, "state:ms", retries left or "" (a dead letter), attempts
+-- ARGV[1] the run of this copy
+-- ARGV[2..] seven for each message: id, "state:ms", retries left or "" (a dead letter), attempts
 --           or "", headers or "", history or "", payload with a leading "+", or "" when missing
 --
--- Returns {0, the known peer} when that is another one, else {1}.
+-- Returns 0 when another copy has begun since, else 1.
 -- Crash safety: one script. A message that is here already is left as it is, so a repeat makes no
 -- second one.
 -- Not allow-oom: a full Redis takes nothing in.
 -- include: clock
+-- include: run
 local moving, was, peer, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[8]
-local known = redis.call('GET', peer)
-if known and known ~= ARGV[1] and ARGV[2] ~= '1' then return {0, known} end
+if not is_current(peer, ARGV[1]) then return 0 end
 redis.call('HLEN', was)
 for k = 4, 7 do redis.call('HLEN', KEYS[k]) end
 
 local marks, states, payloads, seen = {}, {}, {}, {}
 local fields = {{}, {}, {}, {}}
 for i = 1, #KEYS - 8 do
-  local base, key = 3 + (i - 1) * 7, KEYS[8 + i]
+  local base, key = 2 + (i - 1) * 7, KEYS[8 + i]
   local id, payload = ARGV[base], ARGV[base + 6]
   if not seen[id] and redis.call('EXISTS', key) == 0
     and not redis.call('ZSCORE', moving, id) and not redis.call('ZSCORE', dead, id) then
@@ -53,13 +52,12 @@ for i = 1, #KEYS - 8 do
     end
   end
 end
-if #states == 0 then return {1} end
+if #states == 0 then return 1 end
 
 if #payloads > 0 then redis.call('MSET', unpack(payloads)) end
 for f = 1, 4 do
   if #fields[f] > 0 then redis.call('HSET', KEYS[3 + f], unpack(fields[f])) end
 end
-redis.call('SET', peer, ARGV[1])
 redis.call('HSET', was, unpack(states))
 redis.call('ZADD', moving, unpack(marks))
-return {1}
+return 1

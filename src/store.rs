@@ -320,28 +320,30 @@ pub trait Store: Send + Sync + 'static {
     /// Removes dead letters for good. One answer for each id, in order: whether it was there.
     async fn delete_dead(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<bool>>;
 
+    /// Begins a move to or from another store. From here on only calls with the run of `peer` take
+    /// effect, so that of two copies the later goes on alone.
+    ///
+    /// Refused when messages are moving to or from a third store.
+    async fn meet(&self, queue: &QueueName, peer: &Peer) -> StoreResult<()>;
+
     /// The first half of leaving: takes up to `max` messages, at most [`BATCH_MAX`], out of every
-    /// host's reach, and returns them as they will be in the other store, `peer`. What an earlier
-    /// call took is returned again before anything else is taken, so a repeat loses nothing.
-    /// Messages in unack stay.
+    /// host's reach, and returns them as they will be in the other store. What an earlier call took
+    /// is returned again before anything else is taken. Messages in unack stay.
     ///
     /// In the records `state` is the one to arrive in, and `at_ms` is for ready and retry when the
     /// message became due.
-    ///
-    /// Refused when messages are moving to or from another store than `peer`.
-    async fn export(&self, queue: &QueueName, peer: &Peer, max: usize) -> StoreResult<Vec<Record>>;
+    async fn export(&self, queue: &QueueName, run: &str, max: usize) -> StoreResult<Vec<Record>>;
 
-    /// The first half of arriving: keeps what `peer` has exported, still out of every host's reach.
-    /// A message that is here already is left as it is, so a repeat makes no second one.
-    async fn import(&self, queue: &QueueName, peer: &Peer, records: &[Record]) -> StoreResult<()>;
+    /// The first half of arriving: keeps what the other store has exported, still out of every
+    /// host's reach. A message that is here already is left as it is.
+    async fn import(&self, queue: &QueueName, run: &str, records: &[Record]) -> StoreResult<()>;
 
     /// The second half of leaving: removes messages that are moving, once the other store has them.
-    /// A repeat finds them gone.
-    async fn discard(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<()>;
+    async fn discard(&self, queue: &QueueName, run: &str, ids: &[MessageId]) -> StoreResult<()>;
 
     /// The second half of arriving: puts messages that are moving into their states, once the
-    /// other store has removed them. A repeat finds them there.
-    async fn admit(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<()>;
+    /// other store has removed them.
+    async fn admit(&self, queue: &QueueName, run: &str, ids: &[MessageId]) -> StoreResult<()>;
 
     /// The queues that this store has seen a dqhost producer or host use, sorted.
     async fn queues(&self) -> StoreResult<Vec<QueueName>>;
@@ -371,19 +373,10 @@ pub trait Store: Send + Sync + 'static {
 pub struct Peer {
     /// As [`Store::describe`] names it.
     pub name: String,
-    /// Go on with messages that are moving to or from a store of another name: it has got a new
-    /// one.
+    /// Go on with messages that are moving to or from a store of another name: it has a new one.
     pub renamed: bool,
-}
-
-impl Peer {
-    /// Why a move may not go on: messages are under way to or from the store called `known`.
-    fn refusal(known: &str) -> String {
-        format!(
-            "messages of this queue are moving to or from {known} since a copy that was \
-             interrupted; end that copy first, or say that the store has a new name"
-        )
-    }
+    /// Random for each copy.
+    pub run: String,
 }
 
 /// Which part of a listing.

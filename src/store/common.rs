@@ -15,6 +15,18 @@ const HISTORY_ENTRIES_MAX: usize = 20;
 /// The most bytes of a history that are kept, unless the last entry alone has more.
 const HISTORY_BYTES_MAX: usize = 6144;
 
+/// Why a move may not begin: messages are under way to or from the store called `known`.
+pub(super) fn third_store(known: &str) -> String {
+    format!(
+        "messages of this queue are moving to or from {known} since a copy that was interrupted; \
+         end that copy first, or say that the store has a new name"
+    )
+}
+
+/// Why a move may not go on.
+pub(super) const OTHER_RUN: &str =
+    "another copy of this queue has begun since and goes on with what this one left";
+
 /// Milliseconds, rounded up.
 pub(super) fn ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)

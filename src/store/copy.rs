@@ -37,8 +37,9 @@ pub enum Progress {
 ///
 /// # Errors
 ///
-/// Those of the stores, and [`StoreError::Refused`] when the two are the same store, or when an
-/// earlier copy with a third one was interrupted. What has arrived stays; a repeat goes on.
+/// Those of the stores, and [`StoreError::Refused`] when the two are the same store, when an earlier
+/// copy with a third one was interrupted, or when another copy of the queue begins. What has arrived
+/// stays; a repeat goes on.
 pub async fn copy_queue(
     from: &dyn Store,
     to: &dyn Store,
@@ -47,20 +48,23 @@ pub async fn copy_queue(
     mut progress: impl FnMut(Progress),
 ) -> StoreResult<u64> {
     refuse_same(from, to, queue).await?;
+    let run = uuid::Uuid::new_v4().to_string();
     let peer = |store: &dyn Store| Peer {
         name: store.describe(),
         renamed,
+        run: run.clone(),
     };
-    let (peer_from, peer_to) = (peer(from), peer(to));
-    to.import(queue, &peer_from, &[]).await?;
-    let mut arrived = end_arrivals(from, to, queue).await?;
+    // Both, before anything is looked at: from here on no other copy moves anything.
+    from.meet(queue, &peer(to)).await?;
+    to.meet(queue, &peer(from)).await?;
+    let mut arrived = end_arrivals(from, to, queue, &run).await?;
     loop {
-        let records = from.export(queue, &peer_to, STEP).await?;
+        let records = from.export(queue, &run, STEP).await?;
         if !records.is_empty() {
             let ids: Vec<MessageId> = records.iter().map(|record| record.id.clone()).collect();
-            to.import(queue, &peer_from, &records).await?;
-            from.discard(queue, &ids).await?;
-            to.admit(queue, &ids).await?;
+            to.import(queue, &run, &records).await?;
+            from.discard(queue, &run, &ids).await?;
+            to.admit(queue, &run, &ids).await?;
             arrived += ids.len() as u64;
             progress(Progress::Arrived(arrived));
             continue;
@@ -81,7 +85,12 @@ pub async fn copy_queue(
 }
 
 /// Admits what an interrupted copy left behind: it has arrived, and the first store has removed it.
-async fn end_arrivals(from: &dyn Store, to: &dyn Store, queue: &QueueName) -> StoreResult<u64> {
+async fn end_arrivals(
+    from: &dyn Store,
+    to: &dyn Store,
+    queue: &QueueName,
+    run: &str,
+) -> StoreResult<u64> {
     let (mut arrived, mut offset) = (0, 0);
     loop {
         let page = Page {
@@ -99,7 +108,7 @@ async fn end_arrivals(from: &dyn Store, to: &dyn Store, queue: &QueueName) -> St
                 ids.push(record.id.clone());
             }
         }
-        to.admit(queue, &ids).await?;
+        to.admit(queue, run, &ids).await?;
         arrived += ids.len() as u64;
         // The others are still in the first store, and are exported again.
         offset += moving.len() - ids.len();

@@ -174,20 +174,24 @@ impl Store for RedisStore {
         self.remove_dead(queue, ids).await
     }
 
-    async fn export(&self, queue: &QueueName, peer: &Peer, max: usize) -> StoreResult<Vec<Record>> {
-        self.export_messages(queue, peer, max).await
+    async fn meet(&self, queue: &QueueName, peer: &Peer) -> StoreResult<()> {
+        self.meet_peer(queue, peer).await
     }
 
-    async fn import(&self, queue: &QueueName, peer: &Peer, records: &[Record]) -> StoreResult<()> {
-        self.import_messages(queue, peer, records).await
+    async fn export(&self, queue: &QueueName, run: &str, max: usize) -> StoreResult<Vec<Record>> {
+        self.export_messages(queue, run, max).await
     }
 
-    async fn discard(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<()> {
-        self.discard_moved(queue, ids).await
+    async fn import(&self, queue: &QueueName, run: &str, records: &[Record]) -> StoreResult<()> {
+        self.import_messages(queue, run, records).await
     }
 
-    async fn admit(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<()> {
-        self.admit_moved(queue, ids).await
+    async fn discard(&self, queue: &QueueName, run: &str, ids: &[MessageId]) -> StoreResult<()> {
+        self.discard_moved(queue, run, ids).await
+    }
+
+    async fn admit(&self, queue: &QueueName, run: &str, ids: &[MessageId]) -> StoreResult<()> {
+        self.admit_moved(queue, run, ids).await
     }
 
     async fn queues(&self) -> StoreResult<Vec<QueueName>> {

@@ -318,35 +318,42 @@ impl Store for SqliteStore {
             .await
     }
 
-    async fn export(&self, queue: &QueueName, peer: &Peer, max: usize) -> StoreResult<Vec<Record>> {
+    async fn meet(&self, queue: &QueueName, peer: &Peer) -> StoreResult<()> {
         let peer = peer.clone();
-        let work = move |change: &mut Change<'_>| moving::export(change, &peer, max);
+        let work = move |change: &mut Change<'_>| moving::meet(change, peer);
+        self.change("copy", queue, true, work).await?;
+        Ok(())
+    }
+
+    async fn export(&self, queue: &QueueName, run: &str, max: usize) -> StoreResult<Vec<Record>> {
+        let run = run.to_owned();
+        let work = move |change: &mut Change<'_>| moving::export(change, &run, max);
         let done = self.change("export", queue, false, work).await?;
         Ok(done.unwrap_or_default())
     }
 
-    async fn import(&self, queue: &QueueName, peer: &Peer, records: &[Record]) -> StoreResult<()> {
+    async fn import(&self, queue: &QueueName, run: &str, records: &[Record]) -> StoreResult<()> {
         for step in import_steps(records) {
-            let (peer, step, room) = (peer.clone(), step.to_vec(), self.room.clone());
+            let (run, step, room) = (run.to_owned(), step.to_vec(), self.room.clone());
             let work = move |change: &mut Change<'_>| {
                 room.as_ref().map_or(Ok(()), Room::check)?;
-                moving::import(change, &peer, &step)
+                moving::import(change, &run, &step)
             };
             self.change("import", queue, true, work).await?;
         }
         Ok(())
     }
 
-    async fn discard(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<()> {
-        let ids = ids.to_vec();
-        let work = move |change: &mut Change<'_>| moving::discard(change, &ids);
+    async fn discard(&self, queue: &QueueName, run: &str, ids: &[MessageId]) -> StoreResult<()> {
+        let (run, ids) = (run.to_owned(), ids.to_vec());
+        let work = move |change: &mut Change<'_>| moving::discard(change, &run, &ids);
         self.change("discard", queue, false, work).await?;
         Ok(())
     }
 
-    async fn admit(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<()> {
-        let ids = ids.to_vec();
-        let work = move |change: &mut Change<'_>| moving::admit(change, &ids);
+    async fn admit(&self, queue: &QueueName, run: &str, ids: &[MessageId]) -> StoreResult<()> {
+        let (run, ids) = (run.to_owned(), ids.to_vec());
+        let work = move |change: &mut Change<'_>| moving::admit(change, &run, &ids);
         self.change("admit", queue, false, work).await?;
         Ok(())
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use dqhost::message::{Due, MessageId, NewMessage, Record, State};
 use dqhost::store::copy::{Progress, copy_queue};
 use dqhost::store::sqlite::{SqliteOptions, SqliteStore};
-use dqhost::store::{Settled, Settlement, Store, StoreError};
+use dqhost::store::{Peer, Settled, Settlement, Store, StoreError};
 use tempfile::TempDir;
 
 use crate::contract::tools::*;
@@ -90,10 +90,10 @@ async fn a_queue_moves_to_another_store_and_back_as_it_is() {
         assert_eq!(copy(&**from, &**to).await.unwrap(), 0);
     }
     assert_eq!(order(State::Ready).await, ready);
-    // In Redis nothing is left but what is not of a message.
+    // In Redis nothing is left but what is not of a message: the list of queues, and who copied last.
     let mut keys: Vec<String> = server.command(&["KEYS", "*"]);
     keys.sort();
-    assert_eq!(keys, ["dqhost:queues"]);
+    assert_eq!(keys, ["dqhost:queues", "{dp:q}:moving:peer"]);
     // What arrived is alive: a dead letter has the budget it had.
     let dead = &file.list(&queue(), State::Dead, ALL).await.unwrap()[0];
     file.redrive(&queue(), &[dead.id.clone()], None)
@@ -191,6 +191,43 @@ async fn a_copy_that_is_cut_off_anywhere_loses_and_doubles_nothing() {
     let (file, redis) = (file(&folder, "a.db").await, server.store().await);
     cut_off_everywhere(&*file, &*redis).await;
     cut_off_everywhere(&*redis, &*file).await;
+}
+
+/// Two copies that both have exported a message: only the later may go on with it, however late the
+/// other comes back, or a host could have handled it in between.
+#[tokio::test]
+async fn of_two_copies_at_once_the_later_goes_on_alone() {
+    let (folder, server) = (TempDir::new().unwrap(), RedisServer::start());
+    let (a, b) = (file(&folder, "a.db").await, server.store().await);
+    for (from, to) in [(&*a, &*b), (&*b, &*a)] {
+        let id = send(from, "once", Due::NOW, 3).await;
+        let peer = |run: &str| Peer {
+            name: "other".to_owned(),
+            renamed: true,
+            run: run.to_owned(),
+        };
+        for store in [from, to] {
+            store.meet(&queue(), &peer("early")).await.unwrap();
+        }
+        let exported = from.export(&queue(), "early", 10).await.unwrap();
+        assert_eq!(exported[0].id, id);
+        assert_eq!(
+            copy_queue(from, to, &queue(), true, |_| ()).await.unwrap(),
+            1
+        );
+        let claim = reserve_one(to, LONG).await.claim;
+        settle(to, &claim, Settlement::Ack).await;
+        for refused in [
+            to.import(&queue(), "early", &exported).await,
+            from.discard(&queue(), "early", &[id.clone()]).await,
+            to.admit(&queue(), "early", &[id.clone()]).await,
+            from.export(&queue(), "early", 10).await.map(|_| ()),
+        ] {
+            let error = refused.unwrap_err().to_string();
+            assert!(error.contains("another copy"), "{error}");
+        }
+        assert_eq!(records(to, &[id.clone()]).await.len(), 0);
+    }
 }
 
 #[tokio::test]

@@ -95,7 +95,7 @@ fn only_what_takes_messages_in_is_stopped_by_a_full_memory() {
     for (name, text) in scripts() {
         let flags = text.lines().next().unwrap();
         let expected = match name.as_str() {
-            "send" | "import" => "#!lua",
+            "send" | "meet" | "import" => "#!lua",
             "inspect" => "#!lua flags=no-writes",
             _ => "#!lua flags=allow-oom",
         };
@@ -160,11 +160,13 @@ async fn scripts_touch_no_key_outside_the_slot_of_their_queue() {
     let peer = Peer {
         name: "other".to_owned(),
         renamed: false,
+        run: "1".to_owned(),
     };
-    let away = store.export(&queue(), &peer, 10).await.unwrap();
+    store.meet(&queue(), &peer).await.unwrap();
+    let away = store.export(&queue(), "1", 10).await.unwrap();
     let ids: Vec<_> = away.iter().map(|record| record.id.clone()).collect();
-    store.discard(&queue(), &ids).await.unwrap();
-    store.import(&queue(), &peer, &away).await.unwrap();
-    store.admit(&queue(), &ids).await.unwrap();
+    store.discard(&queue(), "1", &ids).await.unwrap();
+    store.import(&queue(), "1", &away).await.unwrap();
+    store.admit(&queue(), "1", &ids).await.unwrap();
     assert_eq!(depths(&*store).await, [0, 2, 0, 2, 0]);
 }

@@ -39,7 +39,7 @@ pub(super) struct Keys {
     pub moving: String,
     /// hash: id -> "state:ms" that it had or will have.
     pub moving_was: String,
-    /// string: the other store.
+    /// hash: the name of the other store, and the run of the copy that may move messages.
     pub moving_peer: String,
     /// zset: host id -> last heartbeat.
     pub hosts: String,

@@ -8,7 +8,7 @@ use super::{
     BATCH_MAX, MessageId, NewMessage, Peer, QueueName, Record, RedisStore, State, StoreError,
     StoreResult, evalsha, scripts,
 };
-use crate::store::common::{headers_json, history_lines, import_steps};
+use crate::store::common::{OTHER_RUN, headers_json, history_lines, import_steps, third_store};
 
 /// "state:ms", as the scripts keep it.
 fn was(record: &Record) -> String {
@@ -17,25 +17,42 @@ fn was(record: &Record) -> String {
 }
 
 impl RedisStore {
-    /// An answer whose first number is 0 when messages are moving to or from another store.
-    async fn met(&self, operation: &'static str, command: Cmd) -> StoreResult<Vec<Value>> {
-        let mut answer: Vec<Value> = self.one(&self.work, operation, command).await?;
-        if matches!(answer.first(), Some(Value::Int(1))) {
-            answer.remove(0);
-            return Ok(answer);
+    pub(super) async fn meet_peer(&self, queue: &QueueName, peer: &Peer) -> StoreResult<()> {
+        const OPERATION: &str = "copy";
+        self.register(queue).await?;
+        let k = self.keys(queue);
+        let keys = [&k.moving, &k.moving_peer];
+        let mut command = evalsha(&scripts::MEET, keys.map(String::as_str));
+        command.arg(&peer.name).arg(&peer.run);
+        command.arg(i32::from(peer.renamed));
+        let known: String = self.one(&self.work, OPERATION, command).await?;
+        if known.is_empty() {
+            Ok(())
+        } else {
+            Err(self.refused(OPERATION, third_store(&known)))
         }
-        let known = answer.pop().map(text).unwrap_or_default();
-        Err(StoreError::Refused {
+    }
+
+    fn refused(&self, operation: &'static str, reason: String) -> StoreError {
+        StoreError::Refused {
             store: self.name.to_string(),
             operation,
-            reason: Peer::refusal(&known),
-        })
+            reason,
+        }
+    }
+
+    /// Runs a script that answers 0 when another copy has begun since.
+    async fn of_this_run(&self, operation: &'static str, command: Cmd) -> StoreResult<()> {
+        match self.one::<i64>(&self.work, operation, command).await? {
+            0 => Err(self.refused(operation, OTHER_RUN.to_owned())),
+            _ => Ok(()),
+        }
     }
 
     pub(super) async fn export_messages(
         &self,
         queue: &QueueName,
-        peer: &Peer,
+        run: &str,
         max: usize,
     ) -> StoreResult<Vec<Record>> {
         const OPERATION: &str = "export";
@@ -56,9 +73,11 @@ impl RedisStore {
             &k.moving_peer,
         ];
         let mut command = evalsha(&scripts::EXPORT, keys.map(String::as_str));
-        command.arg(max).arg(&peer.name);
-        command.arg(i32::from(peer.renamed));
-        let taken = self.met(OPERATION, command).await?;
+        command.arg(max).arg(run);
+        let taken: Vec<Value> = self.one(&self.work, OPERATION, command).await?;
+        let Some((Value::Int(1), taken)) = taken.split_first() else {
+            return Err(self.refused(OPERATION, OTHER_RUN.to_owned()));
+        };
         let mut entries = Vec::with_capacity(taken.len() / 2);
         for pair in taken.chunks_exact(2) {
             let (id, was) = (text(pair[0].clone()), text(pair[1].clone()));
@@ -98,7 +117,7 @@ impl RedisStore {
     pub(super) async fn import_messages(
         &self,
         queue: &QueueName,
-        peer: &Peer,
+        run: &str,
         records: &[Record],
     ) -> StoreResult<()> {
         self.register(queue).await?;
@@ -117,11 +136,11 @@ impl RedisStore {
             ];
             let keys = fixed.into_iter().chain(&payloads).map(String::as_str);
             let mut command = evalsha(&scripts::IMPORT, keys);
-            command.arg(&peer.name).arg(i32::from(peer.renamed));
+            command.arg(run);
             for record in step {
                 add_record(&mut command, record);
             }
-            self.met("import", command).await?;
+            self.of_this_run("import", command).await?;
         }
         Ok(())
     }
@@ -129,6 +148,7 @@ impl RedisStore {
     pub(super) async fn discard_moved(
         &self,
         queue: &QueueName,
+        run: &str,
         ids: &[MessageId],
     ) -> StoreResult<()> {
         let k = self.keys(queue);
@@ -146,10 +166,11 @@ impl RedisStore {
             ];
             let keys = fixed.into_iter().chain(&payloads).map(String::as_str);
             let mut command = evalsha(&scripts::DISCARD, keys);
+            command.arg(run);
             for id in step {
                 command.arg(id.as_str());
             }
-            self.one::<i64>(&self.work, "discard", command).await?;
+            self.of_this_run("discard", command).await?;
         }
         Ok(())
     }
@@ -157,6 +178,7 @@ impl RedisStore {
     pub(super) async fn admit_moved(
         &self,
         queue: &QueueName,
+        run: &str,
         ids: &[MessageId],
     ) -> StoreResult<()> {
         let k = self.keys(queue);
@@ -173,11 +195,11 @@ impl RedisStore {
                 &k.due,
             ];
             let mut command = evalsha(&scripts::ADMIT, keys.map(String::as_str));
-            command.arg(&k.wake);
+            command.arg(&k.wake).arg(run);
             for id in step {
                 command.arg(id.as_str());
             }
-            self.one::<i64>(&self.work, "admit", command).await?;
+            self.of_this_run("admit", command).await?;
         }
         Ok(())
     }

@@ -17,6 +17,7 @@ fn included(name: &str) -> &'static str {
         "clock" => include_str!("../../../lua/include/clock.lua"),
         "held" => include_str!("../../../lua/include/held.lua"),
         "fail" => include_str!("../../../lua/include/fail.lua"),
+        "run" => include_str!("../../../lua/include/run.lua"),
         other => panic!("lua/include/{other}.lua is not compiled in: add it to included()"),
     }
 }
@@ -62,6 +63,7 @@ scripts! {
     CANCEL = "cancel";
     REDRIVE = "redrive";
     DELETE_DEAD = "delete_dead";
+    MEET = "meet";
     EXPORT = "export";
     IMPORT = "import";
     DISCARD = "discard";

@@ -7,7 +7,7 @@ use super::error::Failure;
 use super::people;
 use super::queue::{Change, code, signed, state, unsigned};
 use crate::message::{MessageId, Record, State};
-use crate::store::common::{headers_json, history_lines};
+use crate::store::common::{OTHER_RUN, headers_json, history_lines, third_store};
 use crate::store::{BATCH_MAX, Peer};
 
 /// The states that are left, in this order; unack is not, for a host has those in hand.
@@ -20,39 +20,43 @@ const LEAVING: [State; 5] = [
 ];
 
 /// Notes the other store, or refuses it when messages are moving to or from a third.
-fn meet(change: &mut Change<'_>, peer: &Peer) -> Result<(), Failure> {
+pub(super) fn meet(change: &mut Change<'_>, peer: Peer) -> Result<(), Failure> {
     match &change.row.peer {
-        Some(known) if *known != peer.name && !peer.renamed => {
-            Err(Failure::Refused(Peer::refusal(known)))
+        Some(known)
+            if change.row.depth(State::Moving) > 0 && *known != peer.name && !peer.renamed =>
+        {
+            Err(Failure::Refused(third_store(known)))
         }
         _ => {
-            change.row.peer = Some(peer.name.clone());
+            change.row.peer = Some(peer.name);
+            change.row.run = Some(peer.run);
             Ok(())
         }
     }
 }
 
-/// Forgets the other store when nothing is moving any more.
-fn part(change: &mut Change<'_>) {
-    if change.row.depth(State::Moving) == 0 {
-        change.row.peer = None;
+/// Refuses what does not come from the copy that began last.
+fn check(change: &Change<'_>, run: &str) -> Result<(), Failure> {
+    if change.row.run.as_deref() == Some(run) {
+        Ok(())
+    } else {
+        Err(Failure::Refused(OTHER_RUN.to_owned()))
     }
 }
 
 pub(super) fn export(
     change: &mut Change<'_>,
-    peer: &Peer,
+    run: &str,
     max: usize,
 ) -> Result<Vec<Record>, Failure> {
     let max = max.min(BATCH_MAX);
-    meet(change, peer)?;
+    check(change, run)?;
     if change.row.depth(State::Moving) == 0 {
         let mut left = max;
         for from in LEAVING {
             left -= take_out(change, from, left)?;
         }
     }
-    part(change);
     let records = change
         .tx
         .prepare_cached(
@@ -95,10 +99,10 @@ fn take_out(change: &mut Change<'_>, from: State, max: usize) -> Result<usize, F
 /// (nowhere) -> moving.
 pub(super) fn import(
     change: &mut Change<'_>,
-    peer: &Peer,
+    run: &str,
     records: &[Record],
 ) -> Result<(), Failure> {
-    meet(change, peer)?;
+    check(change, run)?;
     for record in records {
         let at_ms = record.at_ms.map(signed);
         let (place, due_ms) = match record.state {
@@ -131,23 +135,27 @@ pub(super) fn import(
             change.moved(None, Some(State::Moving));
         }
     }
-    part(change);
     Ok(())
 }
 
 /// moving -> (nowhere).
-pub(super) fn discard(change: &mut Change<'_>, ids: &[MessageId]) -> Result<(), Failure> {
+pub(super) fn discard(
+    change: &mut Change<'_>,
+    run: &str,
+    ids: &[MessageId],
+) -> Result<(), Failure> {
+    check(change, run)?;
     for id in ids {
         if let Some((seq, State::Moving)) = people::find(change, id)? {
             people::remove(change, seq, State::Moving)?;
         }
     }
-    part(change);
     Ok(())
 }
 
 /// moving -> the state before.
-pub(super) fn admit(change: &mut Change<'_>, ids: &[MessageId]) -> Result<(), Failure> {
+pub(super) fn admit(change: &mut Change<'_>, run: &str, ids: &[MessageId]) -> Result<(), Failure> {
+    check(change, run)?;
     for id in ids {
         let moving: Option<(i64, i64, i64, bool)> = change
             .tx
@@ -177,6 +185,5 @@ pub(super) fn admit(change: &mut Change<'_>, ids: &[MessageId]) -> Result<(), Fa
         change.moved(Some(State::Moving), Some(to));
         change.wake = true;
     }
-    part(change);
     Ok(())
 }

@@ -61,6 +61,7 @@ pub(super) struct QueueRow {
     /// By state, as coded, less [`FIRST_CODE`].
     depths: [i64; 7],
     pub peer: Option<String>,
+    pub run: Option<String>,
     pub totals: Totals,
 }
 
@@ -92,6 +93,7 @@ impl QueueRow {
                 row.get("moving")?,
             ],
             peer: row.get("peer")?,
+            run: row.get("run")?,
             totals: Totals {
                 sent: total("sent")?,
                 acked: total("acked")?,
@@ -114,8 +116,8 @@ impl QueueRow {
             "UPDATE queues SET head = ?2, tail = ?3, delivery = ?4, pending = ?5, ready = ?6,
              unack = ?7, retry = ?8, garbage = ?9, dead = ?10, moving = ?11, peer = ?12,
              sent = ?13, acked = ?14, nacked = ?15, rejected = ?16, expired = ?17,
-             released = ?18, died = ?19, redriven = ?20, cancelled = ?21, deleted = ?22
-             WHERE queue = ?1",
+             released = ?18, died = ?19, redriven = ?20, cancelled = ?21, deleted = ?22,
+             run = ?23 WHERE queue = ?1",
         )?
         .execute(params![
             self.id,
@@ -140,6 +142,7 @@ impl QueueRow {
             signed(t.redriven),
             signed(t.cancelled),
             signed(t.deleted),
+            self.run,
         ])?;
         Ok(())
     }

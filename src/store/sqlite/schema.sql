@@ -19,7 +19,8 @@ CREATE TABLE queues (
   garbage INTEGER NOT NULL DEFAULT 0 CHECK (garbage >= 0),
   dead    INTEGER NOT NULL DEFAULT 0 CHECK (dead >= 0),
   moving  INTEGER NOT NULL DEFAULT 0 CHECK (moving >= 0),
-  peer    TEXT,                         -- the store that messages are moving to or from
+  peer    TEXT,                         -- the store that messages move to or from, or moved last
+  run     TEXT,                         -- the copy that may move them
   sent      INTEGER NOT NULL DEFAULT 0,
   acked     INTEGER NOT NULL DEFAULT 0,
   nacked    INTEGER NOT NULL DEFAULT 0,

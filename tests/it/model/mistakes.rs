@@ -220,20 +220,24 @@ impl Store for Mistaken {
         self.inner.delete_dead(queue, ids).await
     }
 
-    async fn export(&self, queue: &QueueName, peer: &Peer, max: usize) -> StoreResult<Vec<Record>> {
-        self.inner.export(queue, peer, max).await
+    async fn meet(&self, queue: &QueueName, peer: &Peer) -> StoreResult<()> {
+        self.inner.meet(queue, peer).await
     }
 
-    async fn import(&self, queue: &QueueName, peer: &Peer, records: &[Record]) -> StoreResult<()> {
-        self.inner.import(queue, peer, records).await
+    async fn export(&self, queue: &QueueName, run: &str, max: usize) -> StoreResult<Vec<Record>> {
+        self.inner.export(queue, run, max).await
     }
 
-    async fn discard(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<()> {
-        self.inner.discard(queue, ids).await
+    async fn import(&self, queue: &QueueName, run: &str, records: &[Record]) -> StoreResult<()> {
+        self.inner.import(queue, run, records).await
     }
 
-    async fn admit(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<()> {
-        self.inner.admit(queue, ids).await
+    async fn discard(&self, queue: &QueueName, run: &str, ids: &[MessageId]) -> StoreResult<()> {
+        self.inner.discard(queue, run, ids).await
+    }
+
+    async fn admit(&self, queue: &QueueName, run: &str, ids: &[MessageId]) -> StoreResult<()> {
+        self.inner.admit(queue, run, ids).await
     }
 
     async fn queues(&self) -> StoreResult<Vec<QueueName>> {

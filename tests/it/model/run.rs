@@ -390,12 +390,19 @@ impl<W: World> Run<'_, W> {
         let peer = Peer {
             name: "elsewhere".to_owned(),
             renamed: false,
+            run: "1".to_owned(),
         };
-        let away = self.store.export(&self.queue, &peer, max).await;
+        let met = self.store.meet(&self.queue, &peer).await;
+        met.map_err(|error| error.to_string())?;
+        let away = self.store.export(&self.queue, &peer.run, max).await;
         let away = away.map_err(|error| error.to_string())?;
         let counts = self.store.counts(&self.queue).await.unwrap();
         same("moving", &counts.moving, &(away.len() as u64))?;
-        let again = self.store.export(&self.queue, &peer, max).await.unwrap();
+        let again = self
+            .store
+            .export(&self.queue, &peer.run, max)
+            .await
+            .unwrap();
         same("exported again", &again.len(), &away.len())?;
         let waiting = self.reference.messages.len() - self.reference.in_order(State::Unack).len();
         same("exported", &away.len(), &max.min(waiting))?;
@@ -411,7 +418,7 @@ impl<W: World> Run<'_, W> {
                 .map_err(|error| format!("exported {id}: {error}"))?;
         }
         self.reference.send_to_the_end(&ids);
-        let admitted = self.store.admit(&self.queue, &ids).await;
+        let admitted = self.store.admit(&self.queue, &peer.run, &ids).await;
         admitted.map_err(|error| error.to_string())
     }
 
