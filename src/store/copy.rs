@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use super::{HOST_SILENCE, HostInfo, Page, Peer, Store, StoreError, StoreResult};
+use super::{Counts, HOST_SILENCE, HostInfo, Page, Peer, Store, StoreError, StoreResult};
 use crate::message::{MessageId, QueueName, State};
 
 /// Messages of one batch.
@@ -47,6 +47,10 @@ pub async fn copy_queue(
     renamed: bool,
     mut progress: impl FnMut(Progress),
 ) -> StoreResult<u64> {
+    let is_unknown = from.counts(queue).await? == Counts::default();
+    if is_unknown && !from.queues().await?.contains(queue) {
+        return Ok(0);
+    }
     refuse_same(from, to, queue).await?;
     let run = uuid::Uuid::new_v4().to_string();
     let peer = |store: &dyn Store| Peer {

@@ -311,6 +311,17 @@ fn the_command_moves_all_queues() {
     assert!(text.contains("a: 2 messages from sqlite://"), "{text}");
     assert_eq!(stats(&server.url(), "b")["pending"], 2);
     assert_eq!(stats(&file, "b")["pending"], 0);
+    let none = [
+        "copy",
+        "--from",
+        &file,
+        "--to",
+        &server.url(),
+        "--queue",
+        "mistyped",
+    ];
+    assert!(stdout(&run(None, &none, 0)).starts_with("mistyped: 0 messages"));
+    assert!(!server.dump().contains("mistyped"));
     copy(&server.url(), &format!("sqlite://{file}"));
     assert_eq!(stats(&file, "a")["pending"], 2);
 

@@ -38,7 +38,7 @@ CREATE TABLE queues (
 CREATE TABLE messages (
   seq          INTEGER PRIMARY KEY,
   queue        INTEGER NOT NULL REFERENCES queues,
-  id           TEXT NOT NULL CHECK (id <> ''),
+  id           TEXT NOT NULL,
   state        INTEGER NOT NULL CHECK (state BETWEEN 2 AND 8),
   -- Order within the state: when it is due (pending), its lease ends (unack) or it died (dead);
   -- the place in line (ready, retry); as in the state before (moving); 0 (garbage).
