@@ -3,23 +3,26 @@
 -- caller says which is looked at first.
 -- ready, retry -> unack
 --
--- KEYS[1] {dp:<queue>}:ready or :retry  list  the one to look at first, oldest at the right
--- KEYS[2] {dp:<queue>}:retry or :ready  list  the other one
--- KEYS[3] {dp:<queue>}:unack      zset  id -> end of the lease, unix seconds
--- KEYS[4] {dp:<queue>}:retry:cnt  hash  id -> retries left
--- KEYS[5] {dp:<queue>}:attempts   hash  id -> "failed:released"
--- KEYS[6] {dp:<queue>}:due        hash  id -> unix ms at which it became due
--- KEYS[7] {dp:<queue>}:headers    hash  id -> JSON
+-- KEYS[1] {dp:<queue>}:ready or :retry  list    the one to look at first, oldest at the right
+-- KEYS[2] {dp:<queue>}:retry or :ready  list    the other one
+-- KEYS[3] {dp:<queue>}:unack      zset    id -> end of the lease, unix seconds
+-- KEYS[4] {dp:<queue>}:retry:cnt  hash    id -> retries left
+-- KEYS[5] {dp:<queue>}:attempts   hash    id -> "failed:released"
+-- KEYS[6] {dp:<queue>}:due        hash    id -> unix ms at which it became due
+-- KEYS[7] {dp:<queue>}:headers    hash    id -> JSON
+-- KEYS[8] {dp:<queue>}:paused     string  1 while the queue is paused; read only
 -- ARGV[1] the most to reserve, 1 to 1,000
 -- ARGV[2] lease, ms
 -- ARGV[3] retries of a message that has none on record and was never tried: it gets them here
 --
 -- Returns five for each message, oldest first: id, retries left, "failed:released", due unix ms,
--- headers; "" where there is none. The second and third together are the token.
+-- headers; "" where there is none. The second and third together are the token. Nothing while the
+-- queue is paused.
 -- Crash safety: the id is in unack before it leaves its list, in one script. A host that dies
 -- here or later lets the lease end, and `unack_to_retry` delivers the message again.
 -- include: clock
 local unack, counts, attempts, due, headers = KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+if redis.call('EXISTS', KEYS[8]) == 1 then return {} end
 local wanted = tonumber(ARGV[1])
 local ids, taken = {}, {0, 0}
 for k = 1, 2 do

@@ -19,6 +19,7 @@
 -- missing (it stays a dead letter).
 -- Crash safety: one script. A repeat answers 0: the old id is gone, whatever became of the reply.
 -- include: clock
+-- include: redriven
 local dead, ready, counts, attempts, headers, history, stats =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local n = (#ARGV - 3) / 2
@@ -39,19 +40,14 @@ for i, old in ipairs(olds) do
   elseif redis.call('EXISTS', from) == 0 then
     result[i] = 2
   else
-    local failed, left = string.match(tries[i] or '', '^(%d+):%d+:(%d+)')
-    local budget = ARGV[2]
-    if budget == '' then
-      budget = failed and tonumber(failed) > 0 and string.format('%d', failed - 1 + left) or ARGV[3]
-    end
     result[i] = 1
     gone[#gone + 1] = old
     new_ids[#new_ids + 1] = new
     renames[#renames + 1] = {from, to}
     budgets[#budgets + 1] = new
-    budgets[#budgets + 1] = budget
+    budgets[#budgets + 1] = budget_of(tries[i], ARGV[2], ARGV[3])
     lines[#lines + 1] = new
-    lines[#lines + 1] = string.format('{"redriven_from":%s,"at_ms":%.0f}', cjson.encode(old), now_ms)
+    lines[#lines + 1] = origin(old, now_ms)
     if extra[i] then
       extras[#extras + 1] = new
       extras[#extras + 1] = extra[i]

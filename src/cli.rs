@@ -101,6 +101,13 @@ struct SettingsArgs {
         env = "DQHOST_DURABILITY"
     )]
     durability: DurabilityArg,
+    #[command(flatten)]
+    redis: RedisArgs,
+}
+
+/// How Redis is used.
+#[derive(Debug, Clone, Copy, Args)]
+struct RedisArgs {
     /// Name the keys dp:QUEUE:... instead of {dp:QUEUE}:..., as a delayqueue without UseHashTagKey
     #[arg(long, env = "DQHOST_NO_HASH_TAG",
         value_parser = BoolishValueParser::new())]

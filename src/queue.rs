@@ -51,6 +51,9 @@ pub use received::Received;
 /// The longest sleep between two looks at the store, for what nothing told of.
 const POLL: Duration = Duration::from_secs(1);
 
+/// The longest wait that is told from one without end.
+const LONGEST_WAIT: Duration = Duration::from_hours(24 * 365 * 100);
+
 /// How often a full queue is looked at for what others took out.
 const ROOM_POLL: Duration = Duration::from_millis(50);
 
@@ -99,6 +102,8 @@ struct Looks {
     /// When `advance` may have something to do.
     advance_at: Instant,
     reservations: u32,
+    /// Counts what has happened that an `advance` under way may not know of.
+    news: u64,
 }
 
 impl Queue {
@@ -118,6 +123,7 @@ impl Queue {
                 looks: Mutex::new(Looks {
                     advance_at: Instant::now(),
                     reservations: 0,
+                    news: 0,
                 }),
             }),
         }
@@ -131,7 +137,8 @@ impl Queue {
     }
 
     /// The same, holding at most so many messages that wait or are in hand. What this queue and its
-    /// clones send keeps to it exactly; senders elsewhere have limits of their own.
+    /// clones send keeps to it, but for a send whose future was dropped on its way to the store;
+    /// senders elsewhere have limits of their own.
     #[must_use]
     pub fn with_capacity(self, capacity: u64) -> Self {
         self.rebuilt(|inner| inner.capacity = Some(capacity))
@@ -197,7 +204,7 @@ impl Queue {
         messages: &[NewMessage],
         limit: Duration,
     ) -> Result<Vec<Sent>, QueueError> {
-        let end = Instant::now() + limit;
+        let end = end_of(limit);
         let inner = &*self.inner;
         loop {
             if self.is_closed() {
@@ -236,7 +243,7 @@ impl Queue {
     ///
     /// [`QueueError::Closed`], also while it waits, and those of the store.
     pub async fn receive(&self, limit: Duration) -> Result<Option<Received>, QueueError> {
-        let end = Instant::now() + limit;
+        let end = end_of(limit);
         let inner = &*self.inner;
         let queues = [inner.name.clone()];
         // Whoever leaves, with a message or without, lets another look: the store may have told
@@ -301,6 +308,11 @@ impl Queue {
     }
 }
 
+/// When a wait ends. No clock counts further than the longest wait, whatever is asked for.
+fn end_of(limit: Duration) -> Instant {
+    Instant::now() + limit.min(LONGEST_WAIT)
+}
+
 struct PassTurn<'a>(&'a Notify);
 
 impl Drop for PassTurn<'_> {
@@ -316,20 +328,32 @@ impl Inner {
 
     /// Something may have happened that this process does not know of.
     fn look_again(&self) {
-        self.looks().advance_at = Instant::now();
+        let mut looks = self.looks();
+        looks.advance_at = Instant::now();
+        looks.news = looks.news.wrapping_add(1);
     }
 
     async fn advance_if_due(&self) -> StoreResult<()> {
-        while self.looks().advance_at <= Instant::now() {
+        loop {
+            let news = {
+                let looks = self.looks();
+                if looks.advance_at > Instant::now() {
+                    return Ok(());
+                }
+                looks.news
+            };
             let Advanced { more, next_in, .. } = self.store.advance(&self.name).await?;
             let next_in = if more { Some(Duration::ZERO) } else { next_in };
             let next_in = next_in.map_or(POLL, |next_in| next_in.min(POLL));
-            self.looks().advance_at = Instant::now() + next_in;
+            let mut looks = self.looks();
+            // What has happened meanwhile the answer may not know of: then the next look is now.
+            if looks.news == news {
+                looks.advance_at = Instant::now() + next_in;
+            }
             if !more {
-                break;
+                return Ok(());
             }
         }
-        Ok(())
     }
 
     async fn reserve(&self) -> StoreResult<Option<Delivery>> {

@@ -17,14 +17,20 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::message::{
-    Attempt, Claim, Delivery, MessageId, NewMessage, QueueName, Record, Sent, State,
+    Attempt, Claim, Delivery, Due, MessageId, NewMessage, QueueName, Record, Sent, State,
 };
 
 pub mod address;
 mod common;
 pub mod copy;
 pub mod redis;
+mod report;
 pub mod sqlite;
+
+pub use self::report::{
+    Cancelled, Counts, FAILED_SAMPLE_MAX, FailedAt, FailedSample, HOST_SILENCE, HostInfo, Overview,
+    Redriven, Rescheduled, SeenHost, Totals,
+};
 
 /// The most messages that one step inside a store moves. Methods take more and go on in steps.
 /// 1,000 keeps every Lua script in the low milliseconds and far from Lua's limit of 7,999 values.
@@ -146,99 +152,6 @@ pub struct Advanced {
     pub next_in: Option<Duration>,
 }
 
-/// What became of one cancellation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cancelled {
-    /// It waited, and is gone.
-    Done,
-    /// A host has it in hand; nothing was changed.
-    InHand,
-    /// No such message waits.
-    Unknown,
-}
-
-/// What became of one redrive.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Redriven {
-    /// It is in its queue again, under this new id.
-    As(MessageId),
-    /// No such dead letter.
-    Unknown,
-    /// Its payload is missing, so it stays a dead letter.
-    PayloadMissing,
-}
-
-/// How many messages are in each state, and what has happened in the queue's life.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Counts {
-    /// Waiting for a time.
-    pub pending: u64,
-    /// Due, never delivered.
-    pub ready: u64,
-    /// In hand.
-    pub unack: u64,
-    /// Due for another attempt.
-    pub retry: u64,
-    /// Dead letters, with those about to be buried.
-    pub dead: u64,
-    /// On the way to or from another store.
-    pub moving: u64,
-    /// Totals since the queue exists.
-    pub totals: Totals,
-}
-
-impl Counts {
-    /// True when nothing waits and nothing is in hand. Dead letters wait for a person only, and what
-    /// is moving for the one who moves it.
-    #[must_use]
-    pub fn is_drained(&self) -> bool {
-        self.pending + self.ready + self.unack + self.retry == 0
-    }
-}
-
-/// What has happened to the messages of a queue since it exists.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Totals {
-    /// Messages accepted.
-    pub sent: u64,
-    /// Acknowledged.
-    pub acked: u64,
-    /// Deliveries that failed with retries to follow or without.
-    pub nacked: u64,
-    /// Deliveries rejected.
-    pub rejected: u64,
-    /// Deliveries whose lease ended unanswered.
-    pub expired: u64,
-    /// Deliveries given back unhandled.
-    pub released: u64,
-    /// Messages that became dead letters.
-    pub dead: u64,
-    /// Dead letters put back as new messages.
-    pub redriven: u64,
-    /// Waiting messages cancelled.
-    pub cancelled: u64,
-    /// Dead letters deleted.
-    pub deleted: u64,
-}
-
-/// After how long a silent host is no longer shown.
-pub const HOST_SILENCE: Duration = Duration::from_secs(20);
-
-/// A host, as its heartbeat shows it to the others.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct HostInfo {
-    /// Random for each start: a label, nothing depends on it.
-    pub id: String,
-    /// The version of dqhost.
-    pub version: String,
-    /// The SHA-256 of the queue's handler, hexadecimal.
-    pub handler: String,
-    /// Handlers that it can run at a time.
-    pub slots: usize,
-    /// Messages of this queue that it has in hand.
-    pub in_flight: usize,
-}
-
 /// A place that keeps messages and moves them through the pipeline.
 ///
 /// In the life of a message: [`send`](Self::send), [`advance`](Self::advance),
@@ -268,7 +181,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// Before: the host has that many free slots, for the lease runs from here. After: each is in
     /// unack with a token of its own. When the answer is lost, the leases end and `advance` takes
-    /// the messages back, at the price of an attempt.
+    /// the messages back, at the price of an attempt. Of a paused queue nothing is taken.
     async fn reserve(&self, queue: &QueueName, wanted: Reservation) -> StoreResult<Vec<Delivery>>;
 
     /// Makes leases end `lease` from now. One answer for each claim, in order.
@@ -296,8 +209,33 @@ pub trait Store: Send + Sync + 'static {
     /// Takes back messages that wait. One answer for each id, in order.
     async fn cancel(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<Cancelled>>;
 
+    /// Gives waiting messages (pending, ready, retry) another due time. One answer for each id, in
+    /// order.
+    ///
+    /// After: due later, it is pending; due now, one that was pending is ready, or in retry when it
+    /// has failed before, and one that is in line already keeps its place. Failed attempts and
+    /// retries stay as they are. A repeat does the same again, counted from then.
+    async fn reschedule(
+        &self,
+        queue: &QueueName,
+        ids: &[MessageId],
+        due: Due,
+    ) -> StoreResult<Vec<Rescheduled>>;
+
+    /// Stops giving out the queue's messages on every host, or resumes it and wakes the hosts. What
+    /// is said last holds, also after a restart of hosts and store; a repeat changes nothing. The
+    /// queue is made when it is not there yet.
+    ///
+    /// While it is paused `reserve` answers nothing; what is in hand is finished, and all else goes
+    /// on. In Redis a delayqueue (Go) consumer of the queue knows nothing of this and goes on.
+    async fn set_paused(&self, queue: &QueueName, paused: bool) -> StoreResult<()>;
+
     /// How many messages are in each state, and the totals.
     async fn counts(&self, queue: &QueueName) -> StoreResult<Counts>;
+
+    /// How the queue stands, at a cost that does not grow with it. All zero for a queue that is not
+    /// there, but for the time. Changes meanwhile may be in one part and not in another.
+    async fn overview(&self, queue: &QueueName) -> StoreResult<Overview>;
 
     /// All that is known of one message, or none.
     async fn get(&self, queue: &QueueName, id: &MessageId) -> StoreResult<Option<Record>>;
@@ -316,6 +254,17 @@ pub trait Store: Send + Sync + 'static {
         ids: &[MessageId],
         retries: Option<u32>,
     ) -> StoreResult<Vec<Redriven>>;
+
+    /// Sends a dead letter's headers with another payload as a new message, due at once; its payload
+    /// may be missing. `retries` is as for [`redrive`](Self::redrive). The dead letter itself stays
+    /// as it is, so a repeat sends one more.
+    async fn redrive_edited(
+        &self,
+        queue: &QueueName,
+        id: &MessageId,
+        payload: &[u8],
+        retries: Option<u32>,
+    ) -> StoreResult<Redriven>;
 
     /// Removes dead letters for good. One answer for each id, in order: whether it was there.
     async fn delete_dead(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<bool>>;
@@ -359,8 +308,8 @@ pub trait Store: Send + Sync + 'static {
     /// Takes a host off the list.
     async fn leave(&self, queue: &QueueName, host_id: &str) -> StoreResult<()>;
 
-    /// The hosts on this queue that have been heard of within `silence`.
-    async fn hosts(&self, queue: &QueueName, silence: Duration) -> StoreResult<Vec<HostInfo>>;
+    /// The hosts on this queue that have been heard of within `silence`, by id.
+    async fn hosts(&self, queue: &QueueName, silence: Duration) -> StoreResult<Vec<SeenHost>>;
 
     /// Returns when a message may have become ready in one of these queues sooner than the caller
     /// knew, or never. A hint: it may come without need and it may be lost, so callers wait with a

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use clap::Args;
 
 use super::open::{self, Missing};
-use super::{Exit, SettingsArgs, Usage, log};
+use super::{DurabilityArg, Exit, RedisArgs, SettingsArgs, Usage, log};
 use crate::message::QueueName;
 use crate::store::address::StoreAddress;
 use crate::store::copy::{Progress, copy_queue};
@@ -27,14 +27,19 @@ pub(super) struct CopyArgs {
     #[arg(long)]
     renamed: bool,
     #[command(flatten)]
-    settings: SettingsArgs,
+    redis: RedisArgs,
 }
 
 pub(super) async fn copy(args: CopyArgs) -> anyhow::Result<Exit> {
     log::to_stderr("warn", false)?;
     let (from, to) = (address("--from", &args.from)?, address("--to", &args.to)?);
-    let from = open::at(&from, args.settings, Missing::Refuse).await?;
-    let to = open::at(&to, args.settings, Missing::Make).await?;
+    let settings = SettingsArgs {
+        // What has left the one store must not be undone in the other.
+        durability: DurabilityArg::Full,
+        redis: args.redis,
+    };
+    let from = open::at(&from, settings, Missing::Refuse).await?;
+    let to = open::at(&to, settings, Missing::Make).await?;
     let queues = if args.queue.is_empty() {
         from.queues().await?
     } else {

@@ -54,8 +54,8 @@ pub(super) async fn at(
     let settings = StoreSettings {
         durability: args.durability.into(),
         create: missing == Missing::Make,
-        hash_tag: !args.no_hash_tag,
-        allow_eviction: args.allow_eviction,
+        hash_tag: !args.redis.no_hash_tag,
+        allow_eviction: args.redis.allow_eviction,
     };
     Ok(address::open(address, settings).await?)
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::open::Missing;
 use super::{Exit, QueueArg, StoreArgs, log, open, print};
 use crate::message::{MessageId, QueueName, State};
-use crate::store::{Cancelled, Counts, HOST_SILENCE, HostInfo, Page};
+use crate::store::{Cancelled, Counts, HOST_SILENCE, Page, SeenHost};
 use crate::text::printable;
 
 #[derive(Debug, Args)]
@@ -56,7 +56,7 @@ pub(super) async fn stats(args: StatsArgs) -> anyhow::Result<Exit> {
 }
 
 /// A line for each queue: its counts and its hosts.
-fn print_stats(store: &str, rows: &[(QueueName, Counts, Vec<HostInfo>)]) -> io::Result<()> {
+fn print_stats(store: &str, rows: &[(QueueName, Counts, Vec<SeenHost>)]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "store {}", printable(store))?;
     writeln!(

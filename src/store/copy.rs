@@ -35,6 +35,10 @@ pub enum Progress {
 /// left, those in the hands of its hosts included. `renamed` goes on with an interrupted copy
 /// although a store is called otherwise now.
 ///
+/// A message is removed from the one store once the other has it, so the other must keep what it has
+/// said to have: open an embedded store with full durability for this, or a power cut at the wrong
+/// moment loses messages that were accepted long before.
+///
 /// # Errors
 ///
 /// Those of the stores, and [`StoreError::Refused`] when the two are the same store, when an earlier
@@ -132,7 +136,7 @@ async fn refuse_same(from: &dyn Store, to: &dyn Store, queue: &QueueName) -> Sto
     from.heartbeat(queue, &mark, HOST_SILENCE).await?;
     let seen = to.hosts(queue, HOST_SILENCE).await;
     from.leave(queue, &mark.id).await?;
-    if seen?.contains(&mark) {
+    if seen?.iter().any(|host| host.info == mark) {
         return Err(StoreError::Refused {
             store: to.describe(),
             operation: "copy",

@@ -19,8 +19,8 @@ use self::scripts::Script;
 use self::wake::Wake;
 use super::common::ms;
 use super::{
-    Advanced, BATCH_MAX, Cancelled, Counts, First, HostInfo, Page, Peer, Redriven, Reservation,
-    Settled, Settlement, Store, StoreError, StoreResult,
+    Advanced, BATCH_MAX, Cancelled, Counts, First, HostInfo, Overview, Page, Peer, Redriven,
+    Rescheduled, Reservation, SeenHost, Settled, Settlement, Store, StoreError, StoreResult,
 };
 use crate::message::{
     Claim, DELAY_MS_MAX, Delivery, Due, MessageId, NewMessage, QueueName, Record, Sent, State,
@@ -33,6 +33,7 @@ mod keys;
 mod link;
 mod moving;
 mod open;
+mod overview;
 mod read;
 mod scripts;
 mod settle;
@@ -149,8 +150,25 @@ impl Store for RedisStore {
         self.cancel_messages(queue, ids).await
     }
 
+    async fn reschedule(
+        &self,
+        queue: &QueueName,
+        ids: &[MessageId],
+        due: Due,
+    ) -> StoreResult<Vec<Rescheduled>> {
+        self.reschedule_messages(queue, ids, due).await
+    }
+
+    async fn set_paused(&self, queue: &QueueName, paused: bool) -> StoreResult<()> {
+        self.pause_queue(queue, paused).await
+    }
+
     async fn counts(&self, queue: &QueueName) -> StoreResult<Counts> {
         self.read_counts(queue).await
+    }
+
+    async fn overview(&self, queue: &QueueName) -> StoreResult<Overview> {
+        self.read_overview(queue).await
     }
 
     async fn get(&self, queue: &QueueName, id: &MessageId) -> StoreResult<Option<Record>> {
@@ -168,6 +186,16 @@ impl Store for RedisStore {
         retries: Option<u32>,
     ) -> StoreResult<Vec<Redriven>> {
         self.redrive_dead(queue, ids, retries).await
+    }
+
+    async fn redrive_edited(
+        &self,
+        queue: &QueueName,
+        id: &MessageId,
+        payload: &[u8],
+        retries: Option<u32>,
+    ) -> StoreResult<Redriven> {
+        self.send_dead_again(queue, id, payload, retries).await
     }
 
     async fn delete_dead(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<bool>> {
@@ -223,7 +251,7 @@ impl Store for RedisStore {
         self.beat(queue, host_id, "", nobody).await
     }
 
-    async fn hosts(&self, queue: &QueueName, silence: Duration) -> StoreResult<Vec<HostInfo>> {
+    async fn hosts(&self, queue: &QueueName, silence: Duration) -> StoreResult<Vec<SeenHost>> {
         self.read_hosts(queue, silence).await
     }
 

@@ -13,27 +13,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rusqlite::{Connection, TransactionBehavior};
 
-use self::error::{Failure, store_error};
-use self::queue::{Change, QueueRow};
+use self::error::Failure;
+use self::queue::Change;
 use self::thread::ConnectionThread;
 use self::wake::Wake;
-use super::common::{import_steps, ms, send_steps};
+use super::common::{import_steps, send_steps};
 use super::{
-    Advanced, BATCH_MAX, Cancelled, Counts, HostInfo, Page, Peer, Redriven, Reservation, Settled,
-    Settlement, Store, StoreError, StoreResult,
+    Advanced, Cancelled, Counts, HostInfo, Overview, Page, Peer, Redriven, Rescheduled,
+    Reservation, SeenHost, Settled, Settlement, Store, StoreResult,
 };
 use crate::clock::Clock;
-use crate::message::{Claim, Delivery, MessageId, NewMessage, QueueName, Record, Sent, State};
+use crate::message::{Claim, Delivery, Due, MessageId, NewMessage, QueueName, Record, Sent, State};
 
 mod deliver;
 mod error;
 mod moving;
 mod open;
+mod overview;
 mod people;
 mod queue;
 mod settle;
+mod steps;
 mod thread;
 mod wake;
 
@@ -70,130 +71,6 @@ impl Room {
             }
             _ => Ok(()),
         }
-    }
-}
-
-/// What is said of an item.
-trait Answer: Clone + Send + 'static {
-    /// Where there is no such queue.
-    const NO_QUEUE: Self;
-}
-
-impl Answer for Settled {
-    const NO_QUEUE: Self = Self::LeaseLost;
-}
-
-impl Answer for Cancelled {
-    const NO_QUEUE: Self = Self::Unknown;
-}
-
-impl Answer for Redriven {
-    const NO_QUEUE: Self = Self::Unknown;
-}
-
-impl Answer for bool {
-    const NO_QUEUE: Self = false;
-}
-
-impl SqliteStore {
-    fn panicked(&self, operation: &'static str) -> StoreError {
-        StoreError::Refused {
-            store: self.name.to_string(),
-            operation,
-            reason: "a bug in dqhost; nothing of this was done".to_owned(),
-        }
-    }
-
-    /// One transaction on a queue. None when there is no such queue and it is not to be made.
-    async fn change<T: Send + 'static>(
-        &self,
-        operation: &'static str,
-        queue: &QueueName,
-        create: bool,
-        work: impl FnOnce(&mut Change<'_>) -> Result<T, Failure> + Send + 'static,
-    ) -> StoreResult<Option<T>> {
-        let (queue, clock, wake) = (queue.clone(), self.clock.clone(), Arc::clone(&self.wake));
-        let transaction = move |connection: &mut Connection| -> Result<Option<T>, Failure> {
-            let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            // Read when the turn has come: to wait for it is time that passes.
-            let Some(mut change) = Change::on(&tx, &queue, create, clock.now())? else {
-                return Ok(None);
-            };
-            let done = change.apply(work)?;
-            let (is_news, smaller) = (change.wake, change.smaller);
-            tx.commit()?;
-            if is_news {
-                wake.call();
-            }
-            if smaller {
-                // Best effort: readers in the way leave it to the next time.
-                let _ = connection.pragma_update(None, "wal_checkpoint", "PASSIVE");
-            }
-            Ok(Some(done))
-        };
-        self.write
-            .run(transaction)
-            .await
-            .map_err(|_| self.panicked(operation))?
-            .map_err(|failure| store_error(&self.name, operation, &failure))
-    }
-
-    /// One look.
-    async fn look<T: Send + 'static>(
-        &self,
-        operation: &'static str,
-        work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
-    ) -> StoreResult<T> {
-        // One transaction, so that all of it is of one moment.
-        let look = move |connection: &mut Connection| -> Result<T, Failure> {
-            let tx = connection.transaction()?;
-            Ok(work(&tx)?)
-        };
-        let thread = self.read.as_ref().unwrap_or(&self.write);
-        thread
-            .run(look)
-            .await
-            .map_err(|_| self.panicked(operation))?
-            .map_err(|failure| store_error(&self.name, operation, &failure))
-    }
-
-    /// One look at a queue; none when there is no such queue.
-    async fn look_at<T: Send + 'static>(
-        &self,
-        operation: &'static str,
-        queue: &QueueName,
-        work: impl FnOnce(&Connection, &QueueRow) -> rusqlite::Result<T> + Send + 'static,
-    ) -> StoreResult<Option<T>> {
-        let queue = queue.clone();
-        self.look(operation, move |connection| {
-            QueueRow::find(connection, queue.as_str())?
-                .map(|row| work(connection, &row))
-                .transpose()
-        })
-        .await
-    }
-
-    /// Changes in steps, each a transaction, with one answer for each item.
-    async fn change_each<I, A>(
-        &self,
-        operation: &'static str,
-        queue: &QueueName,
-        items: &[I],
-        work: impl Fn(&mut Change<'_>, &[I]) -> Result<Vec<A>, Failure> + Clone + Send + 'static,
-    ) -> StoreResult<Vec<A>>
-    where
-        I: Clone + Send + 'static,
-        A: Answer,
-    {
-        let mut answers = Vec::with_capacity(items.len());
-        for step in items.chunks(BATCH_MAX) {
-            let (work, items) = (work.clone(), step.to_vec());
-            let done = self
-                .change(operation, queue, false, move |change| work(change, &items))
-                .await?;
-            answers.extend(done.unwrap_or_else(|| vec![A::NO_QUEUE; step.len()]));
-        }
-        Ok(answers)
     }
 }
 
@@ -280,9 +157,41 @@ impl Store for SqliteStore {
         self.change_each("cancel", queue, ids, work).await
     }
 
+    async fn reschedule(
+        &self,
+        queue: &QueueName,
+        ids: &[MessageId],
+        due: Due,
+    ) -> StoreResult<Vec<Rescheduled>> {
+        let work = move |change: &mut Change<'_>, some: &[MessageId]| {
+            people::reschedule(change, some, due)
+        };
+        self.change_each("reschedule", queue, ids, work).await
+    }
+
+    async fn set_paused(&self, queue: &QueueName, paused: bool) -> StoreResult<()> {
+        let work = move |change: &mut Change<'_>| {
+            people::set_paused(change, paused);
+            Ok(())
+        };
+        self.change("pause", queue, true, work).await?;
+        Ok(())
+    }
+
     async fn counts(&self, queue: &QueueName) -> StoreResult<Counts> {
         let counts = self.look_at("counting", queue, |_, row| Ok(row.counts()));
         Ok(counts.await?.unwrap_or_default())
+    }
+
+    async fn overview(&self, queue: &QueueName) -> StoreResult<Overview> {
+        let now_ms = self.clock.now().ms;
+        let overview = self.look_at("overview", queue, move |connection, row| {
+            overview::read(connection, row, now_ms)
+        });
+        Ok(overview.await?.unwrap_or_else(|| Overview {
+            now_ms,
+            ..Overview::default()
+        }))
     }
 
     async fn get(&self, queue: &QueueName, id: &MessageId) -> StoreResult<Option<Record>> {
@@ -310,6 +219,22 @@ impl Store for SqliteStore {
             people::redrive(change, some, retries)
         };
         self.change_each("redrive", queue, ids, work).await
+    }
+
+    async fn redrive_edited(
+        &self,
+        queue: &QueueName,
+        id: &MessageId,
+        payload: &[u8],
+        retries: Option<u32>,
+    ) -> StoreResult<Redriven> {
+        let (id, payload, room) = (id.clone(), payload.to_vec(), self.room.clone());
+        let work = move |change: &mut Change<'_>| {
+            room.as_ref().map_or(Ok(()), Room::check)?;
+            people::redrive_edited(change, &id, &payload, retries)
+        };
+        let done = self.change("redrive", queue, false, work).await?;
+        Ok(done.unwrap_or(Redriven::Unknown))
     }
 
     async fn delete_dead(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<bool>> {
@@ -381,10 +306,10 @@ impl Store for SqliteStore {
         Ok(())
     }
 
-    async fn hosts(&self, queue: &QueueName, silence: Duration) -> StoreResult<Vec<HostInfo>> {
-        let since_ms = self.clock.now().ms.saturating_sub(ms(silence));
+    async fn hosts(&self, queue: &QueueName, silence: Duration) -> StoreResult<Vec<SeenHost>> {
+        let now_ms = self.clock.now().ms;
         let hosts = self.look_at("listing the hosts", queue, move |connection, row| {
-            people::hosts(connection, row, since_ms)
+            people::hosts(connection, row, now_ms, silence)
         });
         Ok(hosts.await?.unwrap_or_default())
     }

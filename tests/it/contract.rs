@@ -12,6 +12,7 @@ use crate::support::RedisServer;
 
 mod dead;
 mod deliver;
+mod people;
 mod send;
 pub(crate) mod tools;
 
@@ -114,7 +115,18 @@ macro_rules! contract {
                 dead: dead_letters_are_listed_latest_first_in_pages,
                 dead: the_history_is_bounded,
                 dead: hosts_are_seen_until_they_leave,
+                dead: hosts_tell_how_long_ago_they_were_seen,
                 dead: a_wait_ends_with_a_send,
+                people: a_paused_queue_gives_nothing_and_goes_on_with_the_rest,
+                people: a_queue_can_be_paused_before_its_first_message,
+                people: a_wait_ends_when_a_queue_is_resumed,
+                people: an_overview_tells_how_a_queue_stands,
+                people: what_was_due_at_once_is_as_old_as_its_id,
+                people: of_many_that_have_failed_a_part_is_looked_at,
+                people: what_waits_can_be_made_due_now,
+                people: what_waits_can_be_put_off_and_brought_forward,
+                people: a_wait_ends_when_a_message_is_brought_forward,
+                people: an_edited_redrive_is_a_new_message_and_keeps_the_dead_letter,
             }
         })*
     };

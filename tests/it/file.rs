@@ -161,6 +161,54 @@ fn a_file_that_is_none_of_ours_is_refused_and_left_as_it_is() {
     assert!(!folder.path().join("mistyped").exists());
 }
 
+/// As releases with schema 1 made it, with one message in line.
+fn file_of_schema_1(path: &Path) {
+    let old = Connection::open(path).unwrap();
+    old.execute_batch("PRAGMA auto_vacuum = INCREMENTAL")
+        .unwrap();
+    let schema = include_str!("../../src/store/sqlite/schema.sql");
+    old.execute_batch(schema).unwrap();
+    old.execute_batch(
+        "PRAGMA application_id = 0x6471686f;
+         PRAGMA user_version = 1;
+         INSERT INTO queues (name, tail, ready, sent) VALUES ('q', 1099511627778, 1, 1);
+         INSERT INTO messages (queue, id, state, place, retries_left, payload)
+           VALUES (1, 'old', 3, 1099511627777, 3, CAST('payload' AS BLOB));",
+    )
+    .unwrap();
+}
+
+#[tokio::test]
+async fn a_file_of_an_older_schema_is_brought_up_to_date() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("dqhost.db");
+    file_of_schema_1(&path);
+    let store = SqliteStore::open(&SqliteOptions::file(&path))
+        .await
+        .unwrap();
+    assert!(!store.overview(&queue()).await.unwrap().paused);
+    store.set_paused(&queue(), true).await.unwrap();
+    drop(store);
+    // Once more: it is not changed a second time, and is as it was left.
+    let store = SqliteStore::open(&SqliteOptions::file(&path))
+        .await
+        .unwrap();
+    assert!(reserve(&store, 1, LONG).await.is_empty());
+    store.set_paused(&queue(), false).await.unwrap();
+    let new = send(&store, "new", Due::NOW, 3).await;
+    let deliveries = reserve(&store, 2, LONG).await;
+    let ids: Vec<&str> = deliveries.iter().map(|d| d.claim.id.as_str()).collect();
+    assert_eq!(ids, ["old", new.as_str()]);
+    assert_eq!(
+        deliveries[0].payload.as_deref(),
+        Some(b"payload".as_slice())
+    );
+    for delivery in deliveries {
+        settle(&store, &delivery.claim, Settlement::Ack).await;
+    }
+    assert_eq!(depths(&store).await, [0; 5]);
+}
+
 /// As another user than root, whom no permission stops.
 fn as_nobody(mut command: Command) -> Command {
     use std::os::unix::process::CommandExt;

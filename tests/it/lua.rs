@@ -95,12 +95,38 @@ fn only_what_takes_messages_in_is_stopped_by_a_full_memory() {
     for (name, text) in scripts() {
         let flags = text.lines().next().unwrap();
         let expected = match name.as_str() {
-            "send" | "meet" | "import" => "#!lua",
+            "send" | "redrive_edited" | "meet" | "import" => "#!lua",
             "inspect" => "#!lua flags=no-writes",
             _ => "#!lua flags=allow-oom",
         };
         assert_eq!(flags, expected, "{name}");
     }
+}
+
+/// What people do to a queue, with one message that waits and one dead letter; both are as before
+/// in the end.
+async fn people_step_in(
+    store: &dyn dqhost::store::Store,
+    waits: &dqhost::message::MessageId,
+    dead: &dqhost::message::MessageId,
+) {
+    use crate::contract::tools::*;
+    use dqhost::message::Due;
+    use dqhost::store::Redriven;
+
+    for paused in [true, false] {
+        store.set_paused(&queue(), paused).await.unwrap();
+        assert_eq!(store.overview(&queue()).await.unwrap().paused, paused);
+    }
+    for due in [Due::In(LONG), Due::NOW] {
+        let ids = [waits.clone()];
+        store.reschedule(&queue(), &ids, due).await.unwrap();
+    }
+    let redriven = store.redrive_edited(&queue(), dead, b"edited", None).await;
+    let Redriven::As(new) = redriven.unwrap() else {
+        panic!("{dead} is not dead")
+    };
+    store.cancel(&queue(), &[new]).await.unwrap();
 }
 
 /// Undeclared keys are found only where they are refused: in a cluster of which another node owns
@@ -148,6 +174,7 @@ async fn scripts_touch_no_key_outside_the_slot_of_their_queue() {
     store.release(&queue(), &claims[4..]).await.unwrap();
     advance_until(&*store, |advanced| advanced.buried > 0).await;
     advance_until(&*store, |advanced| advanced.next_in.is_none()).await;
+    people_step_in(&*store, &claims[1].id, &claims[3].id).await;
     store
         .redrive(&queue(), &[claims[2].id.clone()], None)
         .await

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dqhost::message::{Due, MessageId, NewMessage, State};
 use dqhost::store::redis::{RedisOptions, RedisStore};
-use dqhost::store::{Settled, Settlement, Store, StoreError};
+use dqhost::store::{Redriven, Settled, Settlement, Store, StoreError};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -157,6 +157,11 @@ async fn a_full_server_refuses_new_messages_and_lets_the_old_ones_go() {
     );
     assert_eq!(settle(&*store, &claims[1], reject()).await, Settled::Done);
     bury(&*store).await;
+    let edited = store.redrive_edited(&queue(), &ids[1], b"new", None).await;
+    assert!(edited.unwrap_err().to_string().contains("OOM"));
+    for paused in [true, false] {
+        store.set_paused(&queue(), paused).await.unwrap();
+    }
     let () = server.command(&["CONFIG", "SET", "maxmemory", "0"]);
     send(&*store, "room again", Due::NOW, 3).await;
     assert_eq!(state_of(&*store, &ids[1]).await, Some(State::Dead));
@@ -193,12 +198,16 @@ async fn a_key_of_the_wrong_type_loses_no_message() {
         let () = server.command(&["SET", &key, "broken"]);
 
         let mut acked = false;
-        for step in ["send", "advance", "nack", "reject", "ack"] {
+        for step in ["send", "reschedule", "advance", "nack", "reject", "ack"] {
             let before = server.dump();
             let say = |how| [(claim.clone(), how)];
             let result = match step {
                 "send" => store
                     .send(&queue(), &[NewMessage::new("new")])
+                    .await
+                    .map(|_| ()),
+                "reschedule" => store
+                    .reschedule(&queue(), &[waits.clone()], Due::In(SHORT))
                     .await
                     .map(|_| ()),
                 "advance" => store.advance(&queue()).await.map(|_| ()),
@@ -243,8 +252,30 @@ async fn a_payload_that_others_deleted_is_told_and_ends_dead() {
     bury(&*store).await;
     let record = store.get(&queue(), &id).await.unwrap().unwrap();
     assert_eq!((record.state, record.payload), (State::Dead, None));
-    let answers = store.redrive(&queue(), &[id], None).await.unwrap();
-    assert_eq!(answers, [dqhost::store::Redriven::PayloadMissing]);
+    let answers = store.redrive(&queue(), &[id.clone()], None).await.unwrap();
+    assert_eq!(answers, [Redriven::PayloadMissing]);
+    // With a payload that someone gives it, it can be sent all the same.
+    let answer = store.redrive_edited(&queue(), &id, b"found", None).await;
+    assert!(matches!(answer, Ok(Redriven::As(_))), "{answer:?}");
+    let delivery = reserve_one(&*store, LONG).await;
+    assert_eq!(delivery.payload.as_deref(), Some(b"found".as_slice()));
+    assert_eq!(state_of(&*store, &id).await, Some(State::Dead));
+}
+
+#[tokio::test]
+async fn what_is_put_off_loses_the_time_limit_that_others_gave_it() {
+    let server = RedisServer::start();
+    let store = server.store().await;
+    let id = send(&*store, "a", Due::In(LONG), 3).await;
+    let key = format!("{{dp:q}}:msg:{id}");
+    let () = server.command(&["EXPIRE", &key, "600"]);
+    let ids = [id];
+    store
+        .reschedule(&queue(), &ids, Due::In(2 * LONG))
+        .await
+        .unwrap();
+    let limit: i64 = server.command(&["TTL", &key]);
+    assert_eq!(limit, -1);
 }
 
 async fn open_error(url: String, allow_eviction: bool) -> StoreError {

@@ -64,7 +64,7 @@ pub(super) fn failed(attempts: &str) -> u32 {
 }
 
 /// The third number of "failed:released:left", which dead letters have.
-fn left_at_death(attempts: &str) -> Option<u32> {
+pub(super) fn left_at_death(attempts: &str) -> Option<u32> {
     attempts.split(':').nth(2)?.parse().ok()
 }
 

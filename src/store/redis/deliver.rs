@@ -131,6 +131,7 @@ impl RedisStore {
             &k.attempts,
             &k.due,
             &k.headers,
+            &k.paused,
         ];
         let mut command = evalsha(&scripts::READY_TO_UNACK, keys.map(String::as_str));
         command

@@ -41,6 +41,8 @@ pub(super) struct Keys {
     pub moving_was: String,
     /// hash: the name of the other store, and the run of the copy that may move messages.
     pub moving_peer: String,
+    /// string: 1 while no host is given messages.
+    pub paused: String,
     /// zset: host id -> last heartbeat.
     pub hosts: String,
     /// hash: host id -> what it says of itself.
@@ -76,6 +78,7 @@ impl Keys {
             moving: key("moving"),
             moving_was: key("moving:was"),
             moving_peer: key("moving:peer"),
+            paused: key("paused"),
             hosts: key("hosts"),
             hosts_info: key("hosts:info"),
             wake: key("wake"),

@@ -8,42 +8,63 @@ use redis::{Cmd, Value};
 use super::decode::{Fields, bytes, decode, record, score_ms, state, text, totals, unexpected};
 use super::keys::Keys;
 use super::{
-    BATCH_MAX, Counts, HostInfo, MessageId, Page, QueueName, Record, RedisStore, State,
+    BATCH_MAX, Counts, MessageId, Page, QueueName, Record, RedisStore, SeenHost, State,
     StoreResult, evalsha, ms, scripts,
 };
 
-fn command(name: &str, key: &str) -> Cmd {
+pub(super) fn command(name: &str, key: &str) -> Cmd {
     let mut command = redis::cmd(name);
     command.arg(key);
     command
 }
 
+/// How many commands [`count_commands`] are.
+pub(super) const COUNTS: usize = 8;
+
+/// What asks for the depths and the totals.
+pub(super) fn count_commands(k: &Keys) -> [Cmd; COUNTS] {
+    [
+        command("ZCARD", &k.pending),
+        command("LLEN", &k.ready),
+        command("ZCARD", &k.unack),
+        command("LLEN", &k.retry),
+        command("SCARD", &k.garbage),
+        command("ZCARD", &k.dead),
+        command("ZCARD", &k.moving),
+        command("HGETALL", &k.stats),
+    ]
+}
+
+/// The answer to TIME, in unix milliseconds.
+pub(super) fn unix_ms((seconds, micros): (u64, u64)) -> u64 {
+    seconds * 1000 + micros / 1000
+}
+
 impl RedisStore {
     pub(super) async fn read_counts(&self, queue: &QueueName) -> StoreResult<Counts> {
         const OPERATION: &str = "counting";
-        let k = self.keys(queue);
-        let commands = [
-            command("ZCARD", &k.pending),
-            command("LLEN", &k.ready),
-            command("ZCARD", &k.unack),
-            command("LLEN", &k.retry),
-            command("SCARD", &k.garbage),
-            command("ZCARD", &k.dead),
-            command("ZCARD", &k.moving),
-            command("HGETALL", &k.stats),
-        ];
-        let mut answers = self.work.run(OPERATION, &commands).await?;
+        let commands = count_commands(&self.keys(queue));
+        let answers = self.work.run(OPERATION, &commands).await?;
+        self.counted(OPERATION, answers)
+    }
+
+    /// The answers to [`count_commands`].
+    pub(super) fn counted(
+        &self,
+        operation: &'static str,
+        mut answers: Vec<Value>,
+    ) -> StoreResult<Counts> {
         let stats = answers
             .pop()
-            .ok_or_else(|| unexpected(&self.name, OPERATION))?;
+            .ok_or_else(|| unexpected(&self.name, operation))?;
         let numbers: Vec<u64> = answers
             .into_iter()
-            .map(|answer| decode(&self.name, OPERATION, answer))
+            .map(|answer| decode(&self.name, operation, answer))
             .collect::<StoreResult<_>>()?;
         let [pending, ready, unack, retry, garbage, dead, moving] = numbers[..] else {
-            return Err(unexpected(&self.name, OPERATION));
+            return Err(unexpected(&self.name, operation));
         };
-        let totals = totals(decode(&self.name, OPERATION, stats)?);
+        let totals = totals(decode(&self.name, operation, stats)?);
         Ok(Counts {
             pending,
             ready,
@@ -237,7 +258,7 @@ impl RedisStore {
         &self,
         queue: &QueueName,
         silence: Duration,
-    ) -> StoreResult<Vec<HostInfo>> {
+    ) -> StoreResult<Vec<SeenHost>> {
         const OPERATION: &str = "listing the hosts";
         let k = self.keys(queue);
         let mut beats = command("ZRANGE", &k.hosts);
@@ -246,16 +267,19 @@ impl RedisStore {
         let answers = self.work.run(OPERATION, &commands).await?;
         let [time, beats, infos] =
             <[Value; 3]>::try_from(answers).map_err(|_| unexpected(&self.name, OPERATION))?;
-        let (seconds, micros): (u64, u64) = decode(&self.name, OPERATION, time)?;
-        let since = (seconds * 1000 + micros / 1000).saturating_sub(ms(silence));
+        let now_ms = unix_ms(decode(&self.name, OPERATION, time)?);
+        let since = now_ms.saturating_sub(ms(silence));
         let beats: Vec<(String, String)> = decode(&self.name, OPERATION, beats)?;
         let infos: HashMap<String, String> = decode(&self.name, OPERATION, infos)?;
-        let mut hosts: Vec<HostInfo> = beats
-            .into_iter()
-            .filter(|(_, beat)| score_ms(beat).is_some_and(|at_ms| at_ms >= since))
-            .filter_map(|(id, _)| serde_json::from_str(infos.get(&id)?).ok())
-            .collect();
-        hosts.sort_by(|a, b| a.id.cmp(&b.id));
+        let seen = |(id, beat): (String, String)| {
+            let at_ms = score_ms(&beat).filter(|at_ms| *at_ms >= since)?;
+            Some(SeenHost {
+                info: serde_json::from_str(infos.get(&id)?).ok()?,
+                seen_ms_ago: now_ms.saturating_sub(at_ms),
+            })
+        };
+        let mut hosts: Vec<SeenHost> = beats.into_iter().filter_map(seen).collect();
+        hosts.sort_by(|a, b| a.info.id.cmp(&b.info.id));
         Ok(hosts)
     }
 }

@@ -17,6 +17,7 @@ fn included(name: &str) -> &'static str {
         "clock" => include_str!("../../../lua/include/clock.lua"),
         "held" => include_str!("../../../lua/include/held.lua"),
         "fail" => include_str!("../../../lua/include/fail.lua"),
+        "redriven" => include_str!("../../../lua/include/redriven.lua"),
         "run" => include_str!("../../../lua/include/run.lua"),
         other => panic!("lua/include/{other}.lua is not compiled in: add it to included()"),
     }
@@ -61,7 +62,10 @@ scripts! {
     RELEASE = "release";
     COLLECT_GARBAGE = "collect_garbage";
     CANCEL = "cancel";
+    RESCHEDULE = "reschedule";
+    PAUSE = "pause";
     REDRIVE = "redrive";
+    REDRIVE_EDITED = "redrive_edited";
     DELETE_DEAD = "delete_dead";
     MEET = "meet";
     EXPORT = "export";

@@ -2,10 +2,23 @@
 
 use super::decode::unexpected;
 use super::{
-    BATCH_MAX, Cancelled, Due, MessageId, NewMessage, QueueName, RedisStore, Redriven, Sent,
-    StoreResult, evalsha, ms, scripts,
+    BATCH_MAX, Cancelled, Due, MessageId, NewMessage, QueueName, RedisStore, Redriven, Rescheduled,
+    Sent, StoreResult, evalsha, ms, scripts,
 };
 use crate::store::common::{headers_json, send_steps};
+
+/// A due time as the scripts take it: "+N" for N ms from now, else unix ms.
+fn due_arg(due: Due) -> String {
+    match due {
+        Due::In(delay) => format!("+{}", ms(delay)),
+        Due::At(at_ms) => at_ms.to_string(),
+    }
+}
+
+/// A budget as the scripts take it.
+fn retries_arg(retries: Option<u32>) -> String {
+    retries.map_or(String::new(), |n| n.to_string())
+}
 
 impl RedisStore {
     pub(super) async fn send_messages(
@@ -32,13 +45,10 @@ impl RedisStore {
             for message in step {
                 command
                     .arg(message.id.as_str())
-                    .arg(message.payload.as_slice());
-                match message.due {
-                    Due::In(delay) => command.arg(format!("+{}", ms(delay))),
-                    Due::At(at_ms) => command.arg(at_ms),
-                };
-                command.arg(message.retries);
-                command.arg(headers_json(&message.headers));
+                    .arg(message.payload.as_slice())
+                    .arg(due_arg(message.due))
+                    .arg(message.retries)
+                    .arg(headers_json(&message.headers));
             }
             let dues: Vec<u64> = self.one(&self.work, OPERATION, command).await?;
             if dues.len() != step.len() {
@@ -87,6 +97,50 @@ impl RedisStore {
         Ok(result)
     }
 
+    pub(super) async fn reschedule_messages(
+        &self,
+        queue: &QueueName,
+        ids: &[MessageId],
+        due: Due,
+    ) -> StoreResult<Vec<Rescheduled>> {
+        const OPERATION: &str = "reschedule";
+        let k = self.keys(queue);
+        let mut result = Vec::with_capacity(ids.len());
+        for id in ids {
+            let payload = k.message(id);
+            let keys = [
+                &k.pending,
+                &k.ready,
+                &k.retry,
+                &k.unack,
+                &k.attempts,
+                &k.due,
+                &payload,
+            ];
+            let mut command = evalsha(&scripts::RESCHEDULE, keys.map(String::as_str));
+            command.arg(&k.wake).arg(id.as_str()).arg(due_arg(due));
+            result.push(
+                match self.one::<i64>(&self.work, OPERATION, command).await? {
+                    -1 => Rescheduled::InHand,
+                    0 => Rescheduled::Unknown,
+                    at_ms => Rescheduled::At(
+                        u64::try_from(at_ms).map_err(|_| unexpected(&self.name, OPERATION))?,
+                    ),
+                },
+            );
+        }
+        Ok(result)
+    }
+
+    pub(super) async fn pause_queue(&self, queue: &QueueName, paused: bool) -> StoreResult<()> {
+        self.register(queue).await?;
+        let k = self.keys(queue);
+        let mut command = evalsha(&scripts::PAUSE, [k.paused.as_str()]);
+        command.arg(&k.wake).arg(u8::from(paused));
+        self.one::<i64>(&self.work, "pause", command).await?;
+        Ok(())
+    }
+
     pub(super) async fn redrive_dead(
         &self,
         queue: &QueueName,
@@ -115,7 +169,7 @@ impl RedisStore {
             let all = fixed.into_iter().chain(&payloads).map(String::as_str);
             let mut command = evalsha(&scripts::REDRIVE, all);
             command.arg(&k.wake);
-            command.arg(retries.map_or(String::new(), |n| n.to_string()));
+            command.arg(retries_arg(retries));
             command.arg(NewMessage::RETRIES_DEFAULT);
             for (old, new) in &pairs {
                 command.arg(old.as_str()).arg(new.as_str());
@@ -136,6 +190,42 @@ impl RedisStore {
             );
         }
         Ok(result)
+    }
+
+    pub(super) async fn send_dead_again(
+        &self,
+        queue: &QueueName,
+        old: &MessageId,
+        payload: &[u8],
+        retries: Option<u32>,
+    ) -> StoreResult<Redriven> {
+        let k = self.keys(queue);
+        let new = MessageId::new();
+        let new_payload = k.message(&new);
+        let keys = [
+            &k.dead,
+            &k.ready,
+            &k.counts,
+            &k.attempts,
+            &k.headers,
+            &k.history,
+            &k.stats,
+            &new_payload,
+        ];
+        let mut command = evalsha(&scripts::REDRIVE_EDITED, keys.map(String::as_str));
+        command
+            .arg(&k.wake)
+            .arg(retries_arg(retries))
+            .arg(NewMessage::RETRIES_DEFAULT)
+            .arg(old.as_str())
+            .arg(new.as_str())
+            .arg(payload);
+        let code: i64 = self.one(&self.work, "redrive", command).await?;
+        Ok(if code == 1 {
+            Redriven::As(new)
+        } else {
+            Redriven::Unknown
+        })
     }
 
     pub(super) async fn remove_dead(

@@ -20,6 +20,9 @@ const ADVANCE_STEP: usize = 500;
 /// Free pages that the file keeps for what comes next.
 const FREE_PAGES_KEPT: i64 = 2048;
 
+/// What `PRAGMA auto_vacuum` says of a file that gives pages back when asked.
+const INCREMENTAL: i64 = 2;
+
 /// Pages that one `advance` gives back at most.
 const PAGES_FREED_STEP: i64 = 512;
 
@@ -60,7 +63,7 @@ pub(super) fn send(change: &mut Change<'_>, messages: &[NewMessage]) -> Result<V
     Ok(sent)
 }
 
-fn due_ms(due: Due, now: Now) -> u64 {
+pub(super) fn due_ms(due: Due, now: Now) -> u64 {
     match due {
         Due::In(Duration::ZERO) => now.ms,
         Due::In(delay) => now.ceil_ms.saturating_add(ms(delay)),
@@ -224,7 +227,8 @@ fn bury(change: &mut Change<'_>) -> Result<usize, Failure> {
 fn pages_over(connection: &Connection) -> rusqlite::Result<i64> {
     let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let free = number("freelist_count")?;
-    if free <= FREE_PAGES_KEPT {
+    // A file that was a database before, or was rewritten by hand, may not be able to give any back.
+    if free <= FREE_PAGES_KEPT || number("auto_vacuum")? != INCREMENTAL {
         return Ok(0);
     }
     let half = number("page_count")? / 2;
@@ -249,6 +253,9 @@ pub(super) fn reserve(
     change: &mut Change<'_>,
     wanted: Reservation,
 ) -> Result<Vec<Delivery>, Failure> {
+    if change.row.paused {
+        return Ok(Vec::new());
+    }
     let states = match wanted.first {
         First::Ready => [State::Ready, State::Retry],
         First::Retry => [State::Retry, State::Ready],

@@ -5,9 +5,9 @@ use rusqlite::{OptionalExtension, params};
 
 use super::error::Failure;
 use super::people;
-use super::queue::{Change, code, signed, state, unsigned};
-use crate::message::{MessageId, Record, State};
-use crate::store::common::{OTHER_RUN, headers_json, history_lines, third_store};
+use super::queue::{Change, code, count, signed, state, unsigned};
+use crate::message::{Attempt, MessageId, Record, State};
+use crate::store::common::{OTHER_RUN, append_history, headers_json, history_lines, third_store};
 use crate::store::{BATCH_MAX, Peer};
 
 /// The states that are left, in this order; unack is not, for a host has those in hand.
@@ -172,7 +172,10 @@ pub(super) fn admit(change: &mut Change<'_>, run: &str, ids: &[MessageId]) -> Re
         };
         let (to, place) = match state(was) {
             // Nothing can be made of a message without a payload but a dead letter.
-            to if is_missing && to != State::Dead => (State::Garbage, 0),
+            to if is_missing && to != State::Dead => {
+                note_missing_payload(change, seq)?;
+                (State::Garbage, 0)
+            }
             to @ (State::Ready | State::Retry) => (to, change.last_place()),
             to => (to, place),
         };
@@ -185,5 +188,29 @@ pub(super) fn admit(change: &mut Change<'_>, run: &str, ids: &[MessageId]) -> Re
         change.moved(Some(State::Moving), Some(to));
         change.wake = true;
     }
+    Ok(())
+}
+
+/// Notes why a message that arrived without its payload becomes a dead letter.
+fn note_missing_payload(change: &Change<'_>, seq: i64) -> rusqlite::Result<()> {
+    let (failed, lines): (i64, String) = change
+        .tx
+        .prepare_cached("SELECT failed, history FROM messages WHERE seq = ?1")?
+        .query_row([seq], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let attempt = Attempt {
+        attempt: count(failed),
+        at_ms: change.now.ms,
+        class: "payload-missing".to_owned(),
+        reason: "its store had lost the payload before it was copied here".to_owned(),
+        duration_ms: None,
+        host: String::new(),
+        handler: String::new(),
+        log: String::new(),
+    };
+    let line = serde_json::json!(attempt).to_string();
+    change
+        .tx
+        .prepare_cached("UPDATE messages SET history = ?2 WHERE seq = ?1")?
+        .execute(params![seq, append_history(&lines, &line)])?;
     Ok(())
 }

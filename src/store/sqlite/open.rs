@@ -21,7 +21,7 @@ const SQLITE_VERSION_MIN: i32 = 3_051_003;
 const APPLICATION_ID: i32 = 0x6471_686f;
 
 /// What makes a file of schema N one of schema N + 1, from none at all.
-const MIGRATIONS: [&str; 1] = [include_str!("schema.sql")];
+const MIGRATIONS: [&str; 2] = [include_str!("schema.sql"), include_str!("schema_2.sql")];
 
 /// How long a call waits while other processes write.
 const BUSY_LIMIT: Duration = Duration::from_secs(5);
@@ -235,9 +235,11 @@ fn wait_while_busy(tries: i32) -> bool {
 
 /// Refuses a database of another program, before anything is changed in it.
 fn check_owner(connection: &Connection) -> Result<(), Failure> {
-    let owner: i32 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    // In this order: another process that makes the database between the two has put its name on
+    // the tables that are seen.
     let tables: i64 =
         connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    let owner: i32 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
     if owner == APPLICATION_ID || (owner == 0 && tables == 0) {
         return Ok(());
     }

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
+use super::deliver::{due_ms, first_place_in, waiting};
 use super::error::Failure;
 use super::queue::{Change, QueueRow, code, count, signed, state, unsigned};
-use crate::message::{HistoryEntry, MessageId, NewMessage, QueueName, Record, State};
+use crate::message::{Due, HistoryEntry, MessageId, NewMessage, QueueName, Record, State};
 use crate::store::common::{headers, history, ms};
-use crate::store::{BATCH_MAX, Cancelled, HostInfo, Page, Redriven};
+use crate::store::{BATCH_MAX, Cancelled, HostInfo, Page, Redriven, Rescheduled, SeenHost};
 
 /// The columns that [`record`] reads; the payload comes last.
 const RECORD: &str = "id, state, place, failed, retries_left, headers, history";
@@ -91,6 +92,62 @@ pub(super) fn cancel(
     Ok(answers)
 }
 
+/// pending -> ready, or retry for what failed before (due now); pending, ready, retry -> pending
+/// (due later).
+pub(super) fn reschedule(
+    change: &mut Change<'_>,
+    ids: &[MessageId],
+    due: Due,
+) -> Result<Vec<Rescheduled>, Failure> {
+    let due_ms = due_ms(due, change.now);
+    let is_now = due_ms <= change.now.ms;
+    let head = first_place_in(change.tx, change.row.id, State::Pending)?;
+    let mut find = change
+        .tx
+        .prepare_cached("SELECT seq, state, failed FROM messages WHERE queue = ?1 AND id = ?2")?;
+    let mut update = change
+        .tx
+        .prepare_cached("UPDATE messages SET state = ?2, place = ?3, due_ms = ?4 WHERE seq = ?1")?;
+    let mut answers = Vec::with_capacity(ids.len());
+    for id in ids {
+        let found: Option<(i64, i64, i64)> = find
+            .query_row(params![change.row.id, id.as_str()], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+            })
+            .optional()?;
+        let found = found.map(|(seq, from, failed)| (seq, state(from), failed));
+        let (seq, from, failed) = match found {
+            Some(found @ (_, State::Pending | State::Ready | State::Retry, _)) => found,
+            Some((_, State::Unack, _)) => {
+                answers.push(Rescheduled::InHand);
+                continue;
+            }
+            _ => {
+                answers.push(Rescheduled::Unknown);
+                continue;
+            }
+        };
+        if !is_now || from == State::Pending {
+            let (to, place) = if is_now {
+                (waiting(failed), change.last_place())
+            } else {
+                (State::Pending, signed(due_ms))
+            };
+            update.execute(params![seq, code(to), place, signed(due_ms)])?;
+            change.moved(Some(from), Some(to));
+            change.wake |= is_now || head.is_none_or(|head| place < head);
+        }
+        answers.push(Rescheduled::At(due_ms));
+    }
+    Ok(answers)
+}
+
+/// Hosts learn of it with their next reservation; those that sleep are woken when it ends.
+pub(super) fn set_paused(change: &mut Change<'_>, paused: bool) {
+    change.row.paused = paused;
+    change.wake = !paused;
+}
+
 /// Where a message is.
 pub(super) fn find(change: &Change<'_>, id: &MessageId) -> rusqlite::Result<Option<(i64, State)>> {
     change
@@ -147,52 +204,98 @@ fn redrive_one(
     id: &MessageId,
     retries: Option<u32>,
 ) -> Result<Redriven, Failure> {
-    let dead = change
-        .tx
-        .prepare_cached(
-            "SELECT seq, failed, retries_left, payload IS NULL FROM messages
-             WHERE queue = ?1 AND id = ?2 AND state = 7",
-        )?
-        .query_row(params![change.row.id, id.as_str()], |row| {
-            Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
-        })
-        .optional()?;
-    let Some((seq, failed, left, is_missing)): Option<(i64, i64, i64, bool)> = dead else {
+    let Some(dead) = DeadLetter::find(change, id)? else {
         return Ok(Redriven::Unknown);
     };
-    if is_missing {
+    if dead.is_missing {
         return Ok(Redriven::PayloadMissing);
     }
-    let budget = match retries {
-        Some(retries) => i64::from(retries),
-        None if failed > 0 => failed - 1 + left,
-        None => i64::from(NewMessage::RETRIES_DEFAULT),
-    };
-    let new = MessageId::new();
-    let origin = HistoryEntry::Redriven {
-        redriven_from: id.to_string(),
-        at_ms: change.now.ms,
-    };
-    let place = change.last_place();
-    change
-        .tx
-        .prepare_cached(
-            "INSERT INTO messages
-               (queue, id, state, place, retries_left, headers, history, payload)
-             SELECT queue, ?2, 3, ?3, ?4, headers, ?5, payload FROM messages WHERE seq = ?1",
-        )?
-        .execute(params![
-            seq,
-            new.as_str(),
-            place,
-            budget,
-            serde_json::json!(origin).to_string(),
-        ])?;
-    change.moved(None, Some(State::Ready));
-    remove(change, seq, State::Dead)?;
-    change.row.totals.redriven += 1;
-    change.wake = true;
+    let new = dead.send_again(change, id, None, retries)?;
+    remove(change, dead.seq, State::Dead)?;
     Ok(Redriven::As(new))
+}
+
+/// dead letter -> ready, under a new id, and the dead letter stays.
+pub(super) fn redrive_edited(
+    change: &mut Change<'_>,
+    id: &MessageId,
+    payload: &[u8],
+    retries: Option<u32>,
+) -> Result<Redriven, Failure> {
+    Ok(match DeadLetter::find(change, id)? {
+        Some(dead) => Redriven::As(dead.send_again(change, id, Some(payload), retries)?),
+        None => Redriven::Unknown,
+    })
+}
+
+/// What is asked of a dead letter that is to be sent again.
+struct DeadLetter {
+    seq: i64,
+    failed: i64,
+    retries_left: i64,
+    /// There is no payload.
+    is_missing: bool,
+}
+
+impl DeadLetter {
+    fn find(change: &Change<'_>, id: &MessageId) -> rusqlite::Result<Option<Self>> {
+        change
+            .tx
+            .prepare_cached(
+                "SELECT seq, failed, retries_left, payload IS NULL FROM messages
+                 WHERE queue = ?1 AND id = ?2 AND state = 7",
+            )?
+            .query_row(params![change.row.id, id.as_str()], |row| {
+                Ok(Self {
+                    seq: row.get(0)?,
+                    failed: row.get(1)?,
+                    retries_left: row.get(2)?,
+                    is_missing: row.get(3)?,
+                })
+            })
+            .optional()
+    }
+
+    /// Makes a new message of it, with its own payload or another.
+    fn send_again(
+        &self,
+        change: &mut Change<'_>,
+        id: &MessageId,
+        payload: Option<&[u8]>,
+        retries: Option<u32>,
+    ) -> Result<MessageId, Failure> {
+        let budget = match retries {
+            Some(retries) => i64::from(retries),
+            None if self.failed > 0 => self.failed - 1 + self.retries_left,
+            None => i64::from(NewMessage::RETRIES_DEFAULT),
+        };
+        let new = MessageId::new();
+        let origin = HistoryEntry::Redriven {
+            redriven_from: id.to_string(),
+            at_ms: change.now.ms,
+        };
+        let place = change.last_place();
+        change
+            .tx
+            .prepare_cached(
+                "INSERT INTO messages
+                   (queue, id, state, place, retries_left, headers, history, payload)
+                 SELECT queue, ?2, 3, ?3, ?4, headers, ?5, coalesce(?6, payload)
+                 FROM messages WHERE seq = ?1",
+            )?
+            .execute(params![
+                self.seq,
+                new.as_str(),
+                place,
+                budget,
+                serde_json::json!(origin).to_string(),
+                payload,
+            ])?;
+        change.moved(None, Some(State::Ready));
+        change.row.totals.redriven += 1;
+        change.wake = true;
+        Ok(new)
+    }
 }
 
 pub(super) fn queues(connection: &Connection) -> rusqlite::Result<Vec<QueueName>> {
@@ -245,14 +348,23 @@ pub(super) fn leave(change: &mut Change<'_>, host_id: &str) -> Result<(), Failur
 pub(super) fn hosts(
     connection: &Connection,
     row: &QueueRow,
-    since_ms: u64,
-) -> rusqlite::Result<Vec<HostInfo>> {
-    let infos: Vec<String> = connection
-        .prepare_cached("SELECT info FROM hosts WHERE queue = ?1 AND beat_ms >= ?2 ORDER BY host")?
-        .query_map(params![row.id, signed(since_ms)], |row| row.get(0))?
+    now_ms: u64,
+    silence: Duration,
+) -> rusqlite::Result<Vec<SeenHost>> {
+    let since_ms = now_ms.saturating_sub(ms(silence));
+    let beats: Vec<(String, i64)> = connection
+        .prepare_cached(
+            "SELECT info, beat_ms FROM hosts WHERE queue = ?1 AND beat_ms >= ?2 ORDER BY host",
+        )?
+        .query_map(params![row.id, signed(since_ms)], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })?
         .collect::<rusqlite::Result<_>>()?;
-    Ok(infos
-        .iter()
-        .filter_map(|info| serde_json::from_str(info).ok())
-        .collect())
+    let seen = |(info, beat_ms): (String, i64)| {
+        Some(SeenHost {
+            info: serde_json::from_str(&info).ok()?,
+            seen_ms_ago: now_ms.saturating_sub(unsigned(beat_ms)),
+        })
+    };
+    Ok(beats.into_iter().filter_map(seen).collect())
 }

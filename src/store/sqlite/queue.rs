@@ -62,6 +62,8 @@ pub(super) struct QueueRow {
     depths: [i64; 7],
     pub peer: Option<String>,
     pub run: Option<String>,
+    /// No host is given messages.
+    pub paused: bool,
     pub totals: Totals,
 }
 
@@ -94,6 +96,7 @@ impl QueueRow {
             ],
             peer: row.get("peer")?,
             run: row.get("run")?,
+            paused: row.get("paused")?,
             totals: Totals {
                 sent: total("sent")?,
                 acked: total("acked")?,
@@ -117,7 +120,7 @@ impl QueueRow {
              unack = ?7, retry = ?8, garbage = ?9, dead = ?10, moving = ?11, peer = ?12,
              sent = ?13, acked = ?14, nacked = ?15, rejected = ?16, expired = ?17,
              released = ?18, died = ?19, redriven = ?20, cancelled = ?21, deleted = ?22,
-             run = ?23 WHERE queue = ?1",
+             run = ?23, paused = ?24 WHERE queue = ?1",
         )?
         .execute(params![
             self.id,
@@ -143,6 +146,7 @@ impl QueueRow {
             signed(t.cancelled),
             signed(t.deleted),
             self.run,
+            self.paused,
         ])?;
         Ok(())
     }

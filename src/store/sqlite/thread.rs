@@ -38,14 +38,18 @@ impl ConnectionThread {
         })
     }
 
-    /// The answer of a job. The job is done even if nobody waits for its answer any more.
+    /// The answer of a job. A job that has begun is done to its end; one that nobody waits for any
+    /// more when its turn comes is not begun: a lease that its host has given up is not renewed, a
+    /// message is not taken into nobody's hands.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Connection) -> T + Send + 'static,
     ) -> Result<T, Panicked> {
         let (sender, answer) = oneshot::channel();
         let job: Job = Box::new(move |connection| {
-            let _ = sender.send(job(connection));
+            if !sender.is_closed() {
+                let _ = sender.send(job(connection));
+            }
         });
         if let Some(jobs) = &self.jobs {
             // It fails only when the thread is gone, and then so is the sender of the answer.

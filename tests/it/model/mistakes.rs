@@ -10,8 +10,8 @@ use dqhost::message::{
     Claim, Delivery, Due, MessageId, NewMessage, QueueName, Record, Sent, State,
 };
 use dqhost::store::{
-    Advanced, Cancelled, Counts, HostInfo, Page, Peer, Redriven, Reservation, Settled, Settlement,
-    Store, StoreResult,
+    Advanced, Cancelled, Counts, HostInfo, Overview, Page, Peer, Redriven, Rescheduled,
+    Reservation, SeenHost, Settled, Settlement, Store, StoreResult,
 };
 
 use super::run::World;
@@ -38,9 +38,13 @@ enum Mistake {
     UnfencedExtend,
     /// The last in line comes first.
     NewestFirst,
+    /// A paused queue says so and gives all the same.
+    PausedGivesAllTheSame,
+    /// What is put off is due a second late.
+    PutOffTooLong,
 }
 
-const MISTAKES: [Mistake; 9] = [
+const MISTAKES: [Mistake; 11] = [
     Mistake::UnfencedAck,
     Mistake::LateNackRevives,
     Mistake::SecondsTruncated,
@@ -50,6 +54,8 @@ const MISTAKES: [Mistake; 9] = [
     Mistake::CancelTakesWhatIsInHand,
     Mistake::UnfencedExtend,
     Mistake::NewestFirst,
+    Mistake::PausedGivesAllTheSame,
+    Mistake::PutOffTooLong,
 ];
 
 struct Mistaken {
@@ -103,6 +109,11 @@ impl Store for Mistaken {
 
     async fn reserve(&self, queue: &QueueName, wanted: Reservation) -> StoreResult<Vec<Delivery>> {
         let mut deliveries = self.inner.reserve(queue, wanted).await?;
+        if self.makes(Mistake::PausedGivesAllTheSame) && self.inner.overview(queue).await?.paused {
+            self.inner.set_paused(queue, false).await?;
+            deliveries = self.inner.reserve(queue, wanted).await?;
+            self.inner.set_paused(queue, true).await?;
+        }
         for delivery in &mut deliveries {
             let claim = delivery.claim.clone();
             self.latest.lock().unwrap().insert(claim.id.clone(), claim);
@@ -190,6 +201,29 @@ impl Store for Mistaken {
         Ok(answers)
     }
 
+    async fn reschedule(
+        &self,
+        queue: &QueueName,
+        ids: &[MessageId],
+        due: Due,
+    ) -> StoreResult<Vec<Rescheduled>> {
+        let due = match due {
+            Due::In(delay) if self.makes(Mistake::PutOffTooLong) && !delay.is_zero() => {
+                Due::In(delay + Duration::from_secs(1))
+            }
+            due => due,
+        };
+        self.inner.reschedule(queue, ids, due).await
+    }
+
+    async fn set_paused(&self, queue: &QueueName, paused: bool) -> StoreResult<()> {
+        self.inner.set_paused(queue, paused).await
+    }
+
+    async fn overview(&self, queue: &QueueName) -> StoreResult<Overview> {
+        self.inner.overview(queue).await
+    }
+
     async fn counts(&self, queue: &QueueName) -> StoreResult<Counts> {
         self.inner.counts(queue).await
     }
@@ -214,6 +248,16 @@ impl Store for Mistaken {
         retries: Option<u32>,
     ) -> StoreResult<Vec<Redriven>> {
         self.inner.redrive(queue, ids, retries).await
+    }
+
+    async fn redrive_edited(
+        &self,
+        queue: &QueueName,
+        id: &MessageId,
+        payload: &[u8],
+        retries: Option<u32>,
+    ) -> StoreResult<Redriven> {
+        self.inner.redrive_edited(queue, id, payload, retries).await
     }
 
     async fn delete_dead(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<bool>> {
@@ -257,7 +301,7 @@ impl Store for Mistaken {
         self.inner.leave(queue, host_id).await
     }
 
-    async fn hosts(&self, queue: &QueueName, silence: Duration) -> StoreResult<Vec<HostInfo>> {
+    async fn hosts(&self, queue: &QueueName, silence: Duration) -> StoreResult<Vec<SeenHost>> {
         self.inner.hosts(queue, silence).await
     }
 

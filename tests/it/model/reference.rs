@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use dqhost::message::{Claim, MessageId, NewMessage, State};
-use dqhost::store::{Advanced, Cancelled, Counts, First, Settled, Totals};
+use dqhost::store::{Advanced, Cancelled, Counts, FailedAt, FailedSample, First, Settled, Totals};
 
 /// From and to: a store's clock is read once within a call, and the caller does not see when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,6 +76,7 @@ pub(crate) struct Reference {
     ready: VecDeque<MessageId>,
     retry: VecDeque<MessageId>,
     pub totals: Totals,
+    pub paused: bool,
     pub hosts: BTreeMap<String, Span>,
 }
 
@@ -97,6 +98,39 @@ impl Reference {
             moving: 0,
             totals: self.totals,
         }
+    }
+
+    /// When the next pending message is due.
+    pub(crate) fn next_due(&self) -> Option<Span> {
+        let pending = self.messages.values();
+        pending
+            .filter(|message| message.state == State::Pending)
+            .filter_map(|message| message.at)
+            .min()
+    }
+
+    /// What has failed before; none while something is in garbage, which may be counted or not.
+    pub(crate) fn failed(&self) -> Option<FailedSample> {
+        if self.depth(State::Garbage) > 0 {
+            return None;
+        }
+        let mut sample = FailedSample::default();
+        let mut by_failed = BTreeMap::new();
+        for message in self.messages.values() {
+            if message.failed == 0 || message.state == State::Dead {
+                continue;
+            }
+            sample.backing_off += u64::from(message.state == State::Pending);
+            let at = by_failed.entry(message.failed).or_insert(FailedAt {
+                failed: message.failed,
+                count: 0,
+                last: 0,
+            });
+            at.count += 1;
+            at.last += u64::from(message.retries_left == 0);
+        }
+        sample.by_failed = by_failed.into_values().collect();
+        Some(sample)
     }
 
     /// The ids of a state in the order in which they leave it; that of garbage is not promised.
@@ -206,6 +240,9 @@ impl Reference {
         first: First,
         now: Span,
     ) -> Vec<MessageId> {
+        if self.paused {
+            return Vec::new();
+        }
         let (one, other) = match first {
             First::Ready => (&mut self.ready, &mut self.retry),
             First::Retry => (&mut self.retry, &mut self.ready),
@@ -314,6 +351,40 @@ impl Reference {
             Some(State::Unack) => Cancelled::InHand,
             _ => Cancelled::Unknown,
         }
+    }
+
+    /// When the message is due from then on; none when it does not wait.
+    pub(crate) fn reschedule(
+        &mut self,
+        id: &MessageId,
+        delay: Duration,
+        now: Span,
+    ) -> Option<Span> {
+        let message = self.messages.get_mut(id)?;
+        let from = message.state;
+        if !matches!(from, State::Pending | State::Ready | State::Retry) {
+            return None;
+        }
+        if !delay.is_zero() {
+            message.state = State::Pending;
+            message.at = Some(now.plus(delay));
+            message.due = None;
+            self.ready.retain(|other| other != id);
+            self.retry.retain(|other| other != id);
+            return message.at;
+        }
+        if from == State::Pending {
+            message.at = None;
+            message.due = Some(now);
+            if message.failed > 0 {
+                message.state = State::Retry;
+                self.retry.push_back(id.clone());
+            } else {
+                message.state = State::Ready;
+                self.ready.push_back(id.clone());
+            }
+        }
+        Some(now)
     }
 
     fn is_dead(&self, id: &MessageId) -> bool {

@@ -7,7 +7,7 @@ use dqhost::message::{
     Delivery, Due, HistoryEntry, MessageId, NewMessage, QueueName, Record, State,
 };
 use dqhost::store::{
-    First, HostInfo, Page, Peer, Redriven, Reservation, Settled, Settlement, Store,
+    First, HostInfo, Page, Peer, Redriven, Rescheduled, Reservation, Settled, Settlement, Store,
 };
 
 use super::reference::{Given, Reference, Settle, Span};
@@ -128,17 +128,37 @@ impl<W: World> Run<'_, W> {
                 self.reference.hosts.remove(&host);
             }
             Step::AwayAndBack(max) => self.away_and_back(*max).await?,
+            Step::Reschedule(which, hours) => {
+                self.reschedule(which, Duration::from_hours(*hours)).await?;
+            }
+            Step::Pause(paused) => {
+                let paused_now = self.store.set_paused(&self.queue, *paused).await;
+                paused_now.map_err(|error| error.to_string())?;
+                self.reference.paused = *paused;
+            }
             Step::Pass(hours) => {
                 let by = Duration::from_hours(*hours) + Duration::from_mins(1);
                 self.world.pass(&self.queue, by).await;
             }
         }
-        let counts = self
-            .store
-            .counts(&self.queue)
-            .await
-            .map_err(|e| e.to_string())?;
-        same("counts", &counts, &self.reference.counts())
+        self.overview().await
+    }
+
+    /// Compares what is told of the whole queue.
+    async fn overview(&self) -> Checked {
+        let counts = self.store.counts(&self.queue).await;
+        let counts = counts.map_err(|error| error.to_string())?;
+        same("counts", &counts, &self.reference.counts())?;
+        let (overview, now) = self.timed(self.store.overview(&self.queue)).await?;
+        same("overview", &overview.counts, &counts)?;
+        same("paused", &overview.paused, &self.reference.paused)?;
+        self.time("now", &mut Some(now), Some(overview.now_ms))?;
+        let mut next = self.reference.next_due();
+        self.time("next due", &mut next, overview.next_due_ms)?;
+        if let Some(failed) = self.reference.failed() {
+            same("failed", &overview.failed, &failed)?;
+        }
+        Ok(())
     }
 
     /// A call of the store, with the time that it may have read.
@@ -335,6 +355,29 @@ impl<W: World> Run<'_, W> {
         same("cancelled", &answers, &expected)
     }
 
+    async fn reschedule(&mut self, which: &[usize], delay: Duration) -> Checked {
+        let ids = picked(&self.ids, which.iter().copied());
+        let (answers, now) = self
+            .timed(self.store.reschedule(&self.queue, &ids, Due::In(delay)))
+            .await?;
+        same("rescheduled", &answers.len(), &ids.len())?;
+        for (id, answer) in ids.iter().zip(answers) {
+            let told = match answer {
+                Rescheduled::At(at_ms) => Some(at_ms),
+                _ => None,
+            };
+            let mut due = self.reference.reschedule(id, delay, now);
+            self.time("due again", &mut due, told)?;
+            let known = self.reference.messages.get_mut(id);
+            let is_in_hand = known.as_ref().is_some_and(|k| k.state == State::Unack);
+            same("in hand", &(answer == Rescheduled::InHand), &is_in_hand)?;
+            if let (Some(known), Some(_)) = (known, due) {
+                known.at = known.at.and(due);
+            }
+        }
+        Ok(())
+    }
+
     async fn redrive(&mut self, which: &[usize], retries: Option<u32>) -> Checked {
         let ids = picked(&self.ids, which.iter().copied());
         let (answers, _) = self
@@ -378,7 +421,11 @@ impl<W: World> Run<'_, W> {
             .retain(|_, beat| beat.to + silence > now.from);
         self.reference.hosts.insert(host.id, now);
         let hosts = self.store.hosts(&self.queue, SILENCE).await;
-        let hosts: Vec<String> = hosts.unwrap().into_iter().map(|host| host.id).collect();
+        let hosts: Vec<String> = hosts
+            .unwrap()
+            .into_iter()
+            .map(|host| host.info.id)
+            .collect();
         same(
             "hosts",
             &hosts,

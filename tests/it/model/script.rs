@@ -29,6 +29,9 @@ pub(crate) enum Step {
     Leave(usize),
     /// Exported and admitted again, so many at most.
     AwayAndBack(usize),
+    /// Due in so many hours.
+    Reschedule(Vec<usize>, u64),
+    Pause(bool),
     /// So many hours and a minute.
     Pass(u64),
 }
@@ -74,6 +77,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0_usize..3).prop_map(Step::Beat),
         1 => (0_usize..3).prop_map(Step::Leave),
         1 => (1_usize..6).prop_map(Step::AwayAndBack),
+        2 => (some(), 0_u64..3).prop_map(|(which, hours)| Step::Reschedule(which, hours)),
+        1 => prop::bool::weighted(0.4).prop_map(Step::Pause),
         3 => (1_u64..3).prop_map(Step::Pass),
     ]
 }
