@@ -26,11 +26,14 @@ use crate::verdict::Backoff;
 mod flights;
 mod lane;
 mod leases;
+mod monitor;
 mod pause;
 mod record;
 mod settle;
 mod totals;
 
+use monitor::Times;
+pub use monitor::{InHand, LaneReport, Monitor, Quantiles};
 pub use totals::Summary;
 use totals::Totals;
 
@@ -90,6 +93,7 @@ struct SharedLane {
     queue: QueueName,
     handler: Arc<Handler>,
     news: News,
+    times: Times,
 }
 
 /// What the loop and the tasks beside it share.
@@ -117,60 +121,77 @@ impl Drop for Beside {
     }
 }
 
-/// Serves queues until told to stop, or until they are empty if that is configured.
-///
-/// No error of the store ends it: it waits and goes on.
-pub async fn run(
-    store: Arc<dyn Store>,
-    served: Vec<Served>,
-    config: HostConfig,
-    workers: tokio::runtime::Handle,
-    mut stage: watch::Receiver<Stage>,
-) -> Summary {
-    let shared = Arc::new(Shared {
-        store,
-        flights: Flights::default(),
-        slots: Arc::new(Semaphore::new(config.slots)),
-        progress: Notify::new(),
-        tasks: TaskTracker::new(),
-        workers,
-        totals: Totals::default(),
-        lanes: served
-            .into_iter()
-            .map(|Served { queue, handler }| SharedLane {
-                queue,
-                handler,
-                news: News::default(),
-            })
-            .collect(),
-        config,
-    });
-    let (mut lanes, mut settlers) = (Vec::new(), Vec::new());
-    for index in 0..shared.lanes.len() {
-        let (sender, receiver) = unbounded_channel();
-        settlers.push(tokio::spawn(settle::settle(
-            Arc::clone(&shared),
-            index,
-            receiver,
-        )));
-        lanes.push(Lane::new(index, sender));
-    }
-    let leases = Beside(tokio::spawn(leases::keep(Arc::clone(&shared))));
-    let heartbeat = Beside(tokio::spawn(beat(Arc::clone(&shared))));
+/// A host that is ready to work.
+pub struct Host(Arc<Shared>);
 
-    work(&shared, &mut lanes, &mut stage).await;
+impl Host {
+    /// A host on this store; handlers run on the threads of `workers`.
+    #[must_use]
+    pub fn new(
+        store: Arc<dyn Store>,
+        served: Vec<Served>,
+        config: HostConfig,
+        workers: tokio::runtime::Handle,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            store,
+            flights: Flights::default(),
+            slots: Arc::new(Semaphore::new(config.slots)),
+            progress: Notify::new(),
+            tasks: TaskTracker::new(),
+            workers,
+            totals: Totals::default(),
+            lanes: served
+                .into_iter()
+                .map(|Served { queue, handler }| SharedLane {
+                    queue,
+                    handler,
+                    news: News::default(),
+                    times: Times::default(),
+                })
+                .collect(),
+            config,
+        }))
+    }
 
-    drop(lanes);
-    drain(&shared, &mut stage).await;
-    for settler in settlers {
-        let _ = tokio::time::timeout(RELEASE_LIMIT, settler).await;
+    /// What shows how it works.
+    #[must_use]
+    pub fn monitor(&self) -> Monitor {
+        Monitor(Arc::clone(&self.0))
     }
-    drop((leases, heartbeat));
-    for lane in &shared.lanes {
-        let leave = shared.store.leave(&lane.queue, &shared.config.host_id);
-        let _ = tokio::time::timeout(RELEASE_LIMIT, leave).await;
+
+    /// Serves its queues until told to stop, or until they are empty if that is configured.
+    ///
+    /// No error of the store ends it: it waits and goes on.
+    pub async fn run(self, mut stage: watch::Receiver<Stage>) -> Summary {
+        let shared = self.0;
+        let (mut lanes, mut settlers) = (Vec::new(), Vec::new());
+        for index in 0..shared.lanes.len() {
+            let (sender, receiver) = unbounded_channel();
+            settlers.push(tokio::spawn(settle::settle(
+                Arc::clone(&shared),
+                index,
+                receiver,
+            )));
+            lanes.push(Lane::new(index, sender));
+        }
+        let leases = Beside(tokio::spawn(leases::keep(Arc::clone(&shared))));
+        let heartbeat = Beside(tokio::spawn(beat(Arc::clone(&shared))));
+
+        work(&shared, &mut lanes, &mut stage).await;
+
+        drop(lanes);
+        drain(&shared, &mut stage).await;
+        for settler in settlers {
+            let _ = tokio::time::timeout(RELEASE_LIMIT, settler).await;
+        }
+        drop((leases, heartbeat));
+        for lane in &shared.lanes {
+            let leave = shared.store.leave(&lane.queue, &shared.config.host_id);
+            let _ = tokio::time::timeout(RELEASE_LIMIT, leave).await;
+        }
+        shared.totals.summary()
     }
-    shared.totals.summary()
 }
 
 /// The loop, until the stage changes or everything is done. Each turn looks at every queue,

@@ -18,6 +18,8 @@
 //! Imports point down this list only; `tests/it/layers.rs` checks it.
 //!
 //! * [`cli`]: the command line, and the one place that puts concrete parts together
+//! * [`dashboard`]: the screen; knows snapshots and commands, no store and no host
+//! * [`control`]: snapshots and commands, and who makes the ones and does the others
 //! * [`host`]: the loop that moves messages; leases; settlement
 //! * [`runtime`]: the sandbox; knows no store
 //! * [`verdict`]: what follows from how a handler ended; pure
@@ -29,6 +31,8 @@
 
 pub mod cli;
 pub mod clock;
+pub mod control;
+pub mod dashboard;
 pub mod host;
 pub mod message;
 pub mod queue;

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 /// True for what must never reach a terminal as it is: C0 and C1 controls, DEL, the characters
 /// that reorder text, those that take no width, and line separators.
@@ -84,6 +85,35 @@ pub fn cut(text: &str, max: usize) -> Cow<'_, str> {
     ))
 }
 
+/// A length of time in two units at most, rounded down: `850ms`, `1.2s`, `12s`, `4m 05s`, `3h 20m`,
+/// `2d 4h`.
+#[must_use]
+pub fn for_people(duration: Duration) -> String {
+    let (ms, seconds) = (duration.as_millis(), duration.as_secs());
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match seconds {
+        _ if ms < 1000 => format!("{ms}ms"),
+        0..10 => format!("{}.{}s", seconds, ms % 1000 / 100),
+        10..60 => format!("{seconds}s"),
+        60..3600 => format!("{minutes}m {:02}s", seconds % 60),
+        3600..86_400 => format!("{hours}h {:02}m", minutes % 60),
+        _ => format!("{days}d {}h", hours % 24),
+    }
+}
+
+/// A number of messages in at most six places: `12345`, `123k`, `4.5M`.
+#[must_use]
+pub fn short_number(number: u64) -> String {
+    match number {
+        0..100_000 => number.to_string(),
+        100_000..1_000_000 => format!("{}k", number / 1000),
+        1_000_000..100_000_000 => {
+            format!("{}.{}M", number / 1_000_000, number % 1_000_000 / 100_000)
+        }
+        _ => format!("{}M", number / 1_000_000),
+    }
+}
+
 /// Bytes in hexadecimal, lower case.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
@@ -135,6 +165,23 @@ mod tests {
             assert_eq!(printable(bad), good);
         }
         assert!(matches!(printable("plain ✓ text"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn lengths_of_time_and_numbers_are_short() {
+        for (ms, text) in [
+            (0, "0ms"),
+            (850, "850ms"),
+            (1_250, "1.2s"),
+            (12_900, "12s"),
+            (245_000, "4m 05s"),
+            (12_000_000, "3h 20m"),
+            (187_200_000, "2d 4h"),
+        ] {
+            assert_eq!(for_people(Duration::from_millis(ms)), text);
+        }
+        let short = [7, 99_999, 123_456, 4_560_000, 123_456_789].map(short_number);
+        assert_eq!(short, ["7", "99999", "123k", "4.5M", "123M"]);
     }
 
     #[test]

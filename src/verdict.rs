@@ -43,6 +43,8 @@ pub enum Outcome {
         /// The limit, bytes.
         limit: usize,
     },
+    /// A person stopped it.
+    Stopped,
     /// The store has the message but not its payload, so no handler ran.
     PayloadMissing,
     /// The host itself could not run it.
@@ -64,6 +66,7 @@ impl Outcome {
             Self::Exited { .. } => "exited",
             Self::TimedOut { .. } => "timed-out",
             Self::OutOfMemory { .. } => "out-of-memory",
+            Self::Stopped => "stopped",
             Self::PayloadMissing => "payload-missing",
             Self::HostFault { .. } => "host-fault",
         }
@@ -84,6 +87,7 @@ impl Outcome {
             Self::OutOfMemory { limit } => {
                 format!("more than {} MiB of memory wanted", limit / (1024 * 1024))
             }
+            Self::Stopped => "a person stopped it".to_owned(),
             Self::PayloadMissing => "the store has lost the payload".to_owned(),
         }
     }
@@ -136,6 +140,7 @@ pub fn settlement(
         | Outcome::Exited { .. }
         | Outcome::TimedOut { .. }
         | Outcome::OutOfMemory { .. }
+        | Outcome::Stopped
         | Outcome::HostFault { .. } => backoff.delay(attempt.attempt, jitter),
     };
     Settlement::Nack {

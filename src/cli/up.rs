@@ -13,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use super::{Exit, StoreArgs, Usage, log, open, time};
-use crate::host::{self, HostConfig, Served, Stage};
+use crate::host::{Host, HostConfig, Served, Stage};
 use crate::message::{NewMessage, QueueName, RETRIES_MAX};
 use crate::runtime::{Handler, HandlerError, Limits, Runtime};
 use crate::text::printable;
@@ -223,7 +223,8 @@ pub(super) async fn up(args: UpArgs) -> anyhow::Result<Exit> {
         tracing::info!(%queue, handler = handler.digest(), store = store.describe(),
             slots = config.slots, host = config.host_id, "serving");
     }
-    let summary = host::run(store, served, config, handle, stage_by_signals()?).await;
+    let host = Host::new(store, served, config, handle);
+    let summary = host.run(stage_by_signals()?).await;
     tracing::info!(
         acked = summary.acked,
         nacked = summary.nacked,

@@ -2,12 +2,14 @@
 //! settlement is known or its lease is given up.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use crate::message::Claim;
+use super::monitor::InHand;
+use crate::message::{Claim, Delivery, MessageId, QueueName};
 
 /// Names one delivery within this process.
 pub(super) type FlightId = u64;
@@ -18,6 +20,10 @@ struct Flight {
     /// Which of the host's queues.
     lane: usize,
     claim: Claim,
+    attempt: u32,
+    attempts_max: u32,
+    /// When it was asked for.
+    since: Instant,
     /// When the lease ends at the earliest, by this host's monotonic clock: counted from before
     /// the request that set it was sent.
     lease_end: Instant,
@@ -25,6 +31,8 @@ struct Flight {
     renew_at: Instant,
     /// Stops the handler; none before it has started.
     abort: Option<AbortHandle>,
+    /// Notified when a person wants the handler to stop.
+    stop: Arc<Notify>,
     /// True once the handler has ended and the settlement is on its way.
     finished: bool,
 }
@@ -40,27 +48,33 @@ impl Flights {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a delivery whose lease was asked for at `asked_at`.
+    /// Notes a delivery whose lease was asked for at `asked_at`. Returns its name, and what tells
+    /// the handler that a person wants it to stop.
     pub(super) fn add(
         &self,
         lane: usize,
-        claim: Claim,
+        delivery: &Delivery,
         asked_at: Instant,
         lease: Duration,
-    ) -> FlightId {
+    ) -> (FlightId, Arc<Notify>) {
         let mut table = self.lock();
         table.0 += 1;
         let id = table.0;
+        let stop = Arc::new(Notify::new());
         let flight = Flight {
             lane,
-            claim,
+            claim: delivery.claim.clone(),
+            attempt: delivery.attempt,
+            attempts_max: delivery.attempts_max,
+            since: asked_at,
             lease_end: asked_at + lease,
             renew_at: asked_at + lease / 3,
             abort: None,
+            stop: Arc::clone(&stop),
             finished: false,
         };
         table.1.insert(id, flight);
-        id
+        (id, stop)
     }
 
     /// Notes what stops the handler.
@@ -127,6 +141,41 @@ impl Flights {
         (running, unsettled)
     }
 
+    /// Up to `max` deliveries, those first that have been there longest.
+    pub(super) fn longest(&self, max: usize, queue: impl Fn(usize) -> QueueName) -> Vec<InHand> {
+        let table = self.lock();
+        // Numbers are given in turn.
+        let mut ids: Vec<FlightId> = table.1.keys().copied().collect();
+        ids.sort_unstable();
+        ids.truncate(max);
+        let view = |id: &FlightId| {
+            let flight = table.1.get(id)?;
+            Some(InHand {
+                queue: queue(flight.lane),
+                id: flight.claim.id.clone(),
+                attempt: flight.attempt,
+                attempts_max: flight.attempts_max,
+                since: flight.since,
+                lease_end: flight.lease_end,
+                finished: flight.finished,
+            })
+        };
+        ids.iter().filter_map(view).collect()
+    }
+
+    /// Tells the handler of a message to stop. False when none runs.
+    pub(super) fn stop(&self, lane: usize, id: &MessageId) -> bool {
+        let table = self.lock();
+        let mut running = table
+            .1
+            .values()
+            .filter(|flight| flight.lane == lane && flight.claim.id == *id && !flight.finished);
+        running
+            .next()
+            .inspect(|flight| flight.stop.notify_one())
+            .is_some()
+    }
+
     /// The deliveries of one queue whose lease is to be renewed.
     pub(super) fn to_renew(&self, lane: usize) -> Vec<(FlightId, Claim)> {
         let now = Instant::now();
@@ -187,15 +236,24 @@ mod tests {
         }
     }
 
+    fn add(flights: &Flights, id: &str, since: Instant) -> FlightId {
+        let delivery = Delivery {
+            claim: claim(id),
+            payload: None,
+            headers: Vec::new(),
+            attempt: 1,
+            attempts_max: 4,
+            due_at_ms: None,
+        };
+        flights.add(0, &delivery, since, Duration::from_secs(9)).0
+    }
+
     #[test]
     fn a_renewal_keeps_a_delivery_from_being_given_up() {
         let flights = Flights::default();
         let lease = Duration::from_secs(9);
         let past = Instant::now().checked_sub(Duration::from_secs(8)).unwrap();
-        let (kept, lost) = (
-            flights.add(0, claim("kept"), past, lease),
-            flights.add(0, claim("lost"), past, lease),
-        );
+        let (kept, lost) = (add(&flights, "kept", past), add(&flights, "lost", past));
         assert_eq!(flights.to_renew(0).len(), 2);
         flights.renewed(kept, Instant::now(), lease);
         assert_eq!(flights.to_renew(0), vec![(lost, claim("lost"))]);
@@ -210,14 +268,25 @@ mod tests {
     #[test]
     fn a_host_that_stops_gives_up_only_what_still_runs() {
         let flights = Flights::default();
-        let lease = Duration::from_secs(9);
-        let running = flights.add(1, claim("running"), Instant::now(), lease);
-        let finished = flights.add(1, claim("finished"), Instant::now(), lease);
+        let running = add(&flights, "running", Instant::now());
+        let finished = add(&flights, "finished", Instant::now());
         flights.finished(finished);
-        assert_eq!(flights.give_up_running(), vec![(1, claim("running"))]);
-        assert_eq!(flights.count(Some(1)), 1);
+        assert_eq!(flights.give_up_running(), vec![(0, claim("running"))]);
+        assert_eq!(flights.count(Some(0)), 1);
         flights.remove(running);
         flights.remove(finished);
         assert_eq!(flights.count(None), 0);
+    }
+
+    #[test]
+    fn only_a_handler_that_runs_can_be_stopped() {
+        let flights = Flights::default();
+        add(&flights, "runs", Instant::now());
+        let ended = add(&flights, "ended", Instant::now());
+        flights.finished(ended);
+        assert!(flights.stop(0, &"runs".into()));
+        assert!(!flights.stop(0, &"ended".into()) && !flights.stop(1, &"runs".into()));
+        let shown = flights.longest(1, |_| "q".parse().unwrap());
+        assert_eq!((shown.len(), shown[0].id.as_str()), (1, "runs"));
     }
 }

@@ -2,11 +2,11 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::FutureExt;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 use super::pause::Pause;
 use super::record::{self, Run};
@@ -182,9 +182,10 @@ impl Lane {
     fn start(&self, shared: &Arc<Shared>, delivery: Delivery, asked_at: Instant) {
         let claim = delivery.claim.clone();
         let lease = shared.config.lease;
-        let flight = shared
-            .flights
-            .add(self.index, claim.clone(), asked_at, lease);
+        let (flight, stop) = shared.flights.add(self.index, &delivery, asked_at, lease);
+        if let Some(late) = lateness(&delivery) {
+            shared.lanes[self.index].times.was_late(late);
+        }
         let slot = Slot {
             permit: Arc::clone(&shared.slots).try_acquire_owned().ok(),
             shared: Arc::clone(shared),
@@ -193,7 +194,8 @@ impl Lane {
         let shared_in_task = Arc::clone(shared);
         let task = async move {
             let (attempt, attempts_max) = (delivery.attempt, delivery.attempts_max);
-            let report = run(&shared_in_task, lane, delivery).await;
+            let report = run(&shared_in_task, lane, delivery, &stop).await;
+            shared_in_task.lanes[lane].times.took(report.duration);
             let is_ours = shared_in_task.flights.finished(flight);
             drop(slot);
             if !is_ours {
@@ -235,11 +237,27 @@ impl Drop for Slot {
     }
 }
 
-async fn run(shared: &Shared, lane: usize, delivery: Delivery) -> Report {
+/// How long after its due time a delivery comes, by this host's clock; none for what never waited
+/// for a time and failed before, or was sent by others.
+fn lateness(delivery: &Delivery) -> Option<Duration> {
+    let sent = || {
+        let first = delivery.attempt == 1;
+        delivery.claim.id.sent_at_ms().filter(|_| first)
+    };
+    let due_ms = delivery.due_at_ms.or_else(sent)?;
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .ok()?;
+    Some(now.saturating_sub(Duration::from_millis(due_ms)))
+}
+
+/// Runs the handler to its end, or until a person stops it.
+async fn run(shared: &Shared, lane: usize, delivery: Delivery, stop: &Notify) -> Report {
     let lane = &shared.lanes[lane];
+    let started = Instant::now();
     let nothing_ran = |outcome| Report {
         outcome,
-        duration: Duration::ZERO,
+        duration: started.elapsed(),
         log: String::new(),
         memory: 0,
     };
@@ -257,12 +275,13 @@ async fn run(shared: &Shared, lane: usize, delivery: Delivery) -> Report {
         attempts_max: delivery.attempts_max,
         due_at_ms: delivery.due_at_ms,
     };
-    AssertUnwindSafe(lane.handler.run(call))
-        .catch_unwind()
-        .await
-        .unwrap_or_else(|_| {
+    let end = AssertUnwindSafe(lane.handler.run(call)).catch_unwind();
+    tokio::select! {
+        report = end => report.unwrap_or_else(|_| {
             nothing_ran(Outcome::HostFault {
                 reason: "a bug in dqhost: the host panicked".to_owned(),
             })
-        })
+        }),
+        () = stop.notified() => nothing_ran(Outcome::Stopped),
+    }
 }

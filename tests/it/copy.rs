@@ -345,3 +345,22 @@ fn the_command_moves_all_queues() {
     }
     assert_eq!(stats(&file, "a")["pending"], 2);
 }
+
+#[tokio::test]
+async fn a_message_that_arrives_without_its_payload_is_dead_and_says_why() {
+    let (folder, server) = (TempDir::new().unwrap(), RedisServer::start());
+    let (from, to) = (server.store().await, file(&folder, "to.db").await);
+    let message = NewMessage::new("lost");
+    from.send(&queue(), std::slice::from_ref(&message))
+        .await
+        .unwrap();
+    let key = format!("{{dp:{}}}:msg:{}", queue(), message.id);
+    assert_eq!(server.command::<u32>(&["DEL", &key]), 1);
+    copy_queue(&*from, &*to, &queue(), false, |_| {})
+        .await
+        .unwrap();
+    bury(&*to).await;
+    let record = to.get(&queue(), &message.id).await.unwrap().unwrap();
+    assert_eq!(record.state, State::Dead);
+    assert_eq!(record.last_attempt().unwrap().class, "payload-missing");
+}

@@ -452,6 +452,28 @@ async fn the_file_gives_back_what_it_no_longer_needs() {
     panic!("it has {} bytes and had {full}", size());
 }
 
+/// A file that was made by others before it was ours may have no way to give pages back.
+#[tokio::test]
+async fn a_file_that_cannot_get_smaller_is_not_asked_to_for_ever() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("dqhost.db");
+    Connection::open(&path)
+        .unwrap()
+        .query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))
+        .unwrap();
+    let store = SqliteStore::open(&SqliteOptions::file(&path))
+        .await
+        .unwrap();
+    for _ in 0..16 {
+        let message = NewMessage::new(vec![0; 1 << 20]);
+        store.send(&queue(), &[message]).await.unwrap();
+    }
+    for delivery in reserve(&store, 16, LONG).await {
+        settle(&store, &delivery.claim, Settlement::Ack).await;
+    }
+    assert!(!store.advance(&queue()).await.unwrap().more);
+}
+
 #[test]
 fn redis_is_not_needed_and_not_touched() {
     // REDIS_URL names a server, but --db comes first.

@@ -4,9 +4,22 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// From the vocabulary to the program.
-const LAYERS: [&str; 9] = [
-    "message", "clock", "text", "store", "queue", "verdict", "runtime", "host", "cli",
+const LAYERS: [&str; 11] = [
+    "message",
+    "clock",
+    "text",
+    "store",
+    "queue",
+    "verdict",
+    "runtime",
+    "host",
+    "control",
+    "dashboard",
+    "cli",
 ];
+
+/// All that the dashboard may know of the rest: what it is told through `control`.
+const DASHBOARD_USES: [&str; 4] = ["message", "text", "control", "dashboard"];
 
 fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
@@ -56,6 +69,10 @@ fn imports_point_down() {
                 used_layer.is_none_or(|used| used <= layer),
                 "{name} uses crate::{used}"
             );
+            assert!(
+                module != "dashboard" || DASHBOARD_USES.contains(&used.as_str()),
+                "{name} uses crate::{used}"
+            );
         }
     }
 }
@@ -72,6 +89,9 @@ fn what_others_made_is_known_in_one_place_each() {
         }
         if !name.starts_with("runtime") {
             assert!(!uses("use wasmtime"), "{name}");
+        }
+        if !name.starts_with("dashboard") {
+            assert!(!uses("use ratatui") && !uses("use crossterm"), "{name}");
         }
         if !name.starts_with("cli") && name != "main.rs" {
             assert!(!uses("use anyhow") && !uses("use clap"), "{name}");

@@ -197,6 +197,17 @@ async fn closing_ends_every_wait_and_keeps_what_is_there(store: Arc<dyn Store>) 
     assert_eq!(again.store().counts(again.name()).await.unwrap().pending, 1);
 }
 
+async fn a_wait_without_end_is_one(store: Arc<dyn Store>) {
+    let queue = queue(store).with_capacity(1);
+    queue
+        .send_within(message("x", NOW), Duration::MAX)
+        .await
+        .unwrap();
+    let received = queue.receive(Duration::MAX).await.unwrap().unwrap();
+    assert_eq!(received.payload(), b"x");
+    received.ack().await.unwrap();
+}
+
 macro_rules! on_each_store {
     ($($case:ident,)*) => {
         on_each_store! { @on redis RedisFixture $($case,)* }
@@ -222,4 +233,5 @@ on_each_store! {
     many_receivers_share_what_many_senders_send,
     a_full_queue_takes_no_more_until_there_is_room,
     closing_ends_every_wait_and_keeps_what_is_there,
+    a_wait_without_end_is_one,
 }

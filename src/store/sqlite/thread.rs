@@ -67,3 +67,34 @@ impl Drop for ConnectionThread {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+    use std::pin::pin;
+    use std::task::Poll;
+
+    #[tokio::test]
+    async fn what_nobody_waits_for_any_more_is_not_begun() {
+        let connection = Connection::open_in_memory().unwrap();
+        let thread = ConnectionThread::start("test", connection).unwrap();
+        let (go, wait) = mpsc::channel::<()>();
+        let mut first = pin!(thread.run(move |_| wait.recv()));
+        let (told, heard) = mpsc::channel::<()>();
+        {
+            let mut second = pin!(thread.run(move |_| told.send(())));
+            // Both are in the queue of the thread, which is with the first.
+            poll_fn(|context| {
+                assert!(first.as_mut().poll(context).is_pending());
+                assert!(second.as_mut().poll(context).is_pending());
+                Poll::Ready(())
+            })
+            .await;
+        }
+        go.send(()).unwrap();
+        assert!(first.await.unwrap().is_ok());
+        thread.run(|_| ()).await.unwrap();
+        assert!(heard.recv().is_err());
+    }
+}

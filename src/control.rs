@@ -1,0 +1,290 @@
+//! What the dashboard and the rest say to each other: a [`Snapshot`] one way, a [`Command`] the
+//! other, a [`Notice`] back. The dashboard knows nothing else of stores and hosts.
+//!
+//! [`desk`] is the other side of this boundary.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, watch};
+
+pub use self::filter::{Filter, FilterError, group_of};
+pub use self::logs::{LogLevel, LogLine, LogRing};
+pub use crate::host::{InHand, LaneReport, Quantiles, Stage, Summary};
+use crate::message::{Due, MessageId, NewMessage, QueueName, Record, State};
+pub use crate::store::{Counts, FailedAt, FailedSample, HostInfo, Overview, SeenHost, Totals};
+
+pub mod desk;
+mod filter;
+mod logs;
+mod scan;
+
+/// Dead letters that are looked at for their reasons at most; of more, the latest.
+pub const GROUPED_MAX: usize = 5000;
+
+/// Messages that a filter looks at for one page.
+pub const FILTERED_MAX: usize = 5000;
+
+/// Bytes of a payload that a list carries for each message, which is also how far a filter reads.
+pub const LISTED_PAYLOAD_MAX: usize = 2048;
+
+/// How things stand. The local parts are of this moment, the store's parts of `read_at`.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// The store in use, without secrets.
+    pub store: String,
+    /// When the store was last read; none before the first time.
+    pub read_at: Option<Instant>,
+    /// Why the last try to read it failed, if it did.
+    pub outage: Option<String>,
+    /// The queues, in their order on the screen.
+    pub queues: Vec<QueueView>,
+    /// The host in this process, if there is one.
+    pub host: Option<OwnHost>,
+    /// What that host has in hand, longest first.
+    pub in_hand: Vec<InHand>,
+    /// What [`Command::Look`] asked for.
+    pub seen: Seen,
+    /// A long task that is under way, or has just ended.
+    pub task: Option<TaskView>,
+}
+
+impl Snapshot {
+    /// Before anything is known.
+    #[must_use]
+    pub fn empty(store: String) -> Self {
+        Self {
+            store,
+            read_at: None,
+            outage: None,
+            queues: Vec::new(),
+            host: None,
+            in_hand: Vec::new(),
+            seen: Seen::Nothing,
+            task: None,
+        }
+    }
+
+    /// The store's clock now, as far as it is known: unix milliseconds.
+    #[must_use]
+    pub fn now_ms(&self, now: Instant) -> u64 {
+        let read_ms = self.queues.iter().map(|queue| queue.overview.now_ms).max();
+        let since = self
+            .read_at
+            .map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+        read_ms.unwrap_or(0) + u64::try_from(since.as_millis()).unwrap_or(0)
+    }
+}
+
+/// One queue.
+#[derive(Debug, Clone)]
+pub struct QueueView {
+    /// Its name.
+    pub name: QueueName,
+    /// As the store tells it.
+    pub overview: Overview,
+    /// The hosts that serve it, this one included.
+    pub hosts: Vec<SeenHost>,
+    /// What the host in this process knows of it, if it serves it.
+    pub lane: Option<LaneReport>,
+}
+
+/// The host in this process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnHost {
+    /// Its label.
+    pub id: String,
+    /// Handlers that it can run at a time.
+    pub slots: usize,
+    /// Handlers that run.
+    pub busy: usize,
+    /// What it was told to do.
+    pub stage: Stage,
+    /// When it stops handlers that have not finished, once it was told to stop.
+    pub drained_by: Option<Instant>,
+    /// What it did so far.
+    pub summary: Summary,
+}
+
+/// What the screen wants to see beside the overview.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Look {
+    /// Nothing.
+    Nothing,
+    /// A page of one state.
+    Messages {
+        /// The queue.
+        queue: QueueName,
+        /// The state.
+        state: State,
+        /// Matching messages to pass over, and how many to show.
+        offset: usize,
+        /// See above.
+        limit: usize,
+        /// Which.
+        filter: Filter,
+    },
+    /// Dead letters by reason.
+    Groups {
+        /// The queue.
+        queue: QueueName,
+        /// Which.
+        filter: Filter,
+    },
+    /// One message.
+    Message {
+        /// The queue.
+        queue: QueueName,
+        /// The message.
+        id: MessageId,
+    },
+}
+
+/// What was there to see.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Seen {
+    /// Nothing was asked for, or not found yet.
+    Nothing,
+    /// An answer to [`Look::Messages`].
+    Messages {
+        /// What was asked.
+        look: Look,
+        /// The page.
+        records: Arc<Vec<Record>>,
+        /// True when there are more behind it, or may be.
+        more: bool,
+        /// True when a filter has stopped looking before the end.
+        cut: bool,
+    },
+    /// An answer to [`Look::Groups`].
+    Groups {
+        /// What was asked.
+        look: Look,
+        /// The most frequent first.
+        groups: Arc<Vec<Group>>,
+        /// True when only the latest [`GROUPED_MAX`] were looked at.
+        cut: bool,
+    },
+    /// An answer to [`Look::Message`]; without a record when no such message is there any more.
+    Message {
+        /// What was asked.
+        look: Look,
+        /// All that is known of it.
+        record: Option<Arc<Record>>,
+    },
+}
+
+/// Dead letters with one reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// Class and reason, without what differs from message to message.
+    pub reason: String,
+    /// How many.
+    pub count: u64,
+    /// When the latest died, unix milliseconds.
+    pub latest_ms: u64,
+}
+
+/// Which dead letters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Which {
+    /// These.
+    Ids(Vec<MessageId>),
+    /// All that match, of those that are dead when the task begins.
+    Matching(Filter),
+}
+
+/// What a person asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// Show this until told otherwise.
+    Look(Look),
+    /// Accept a message.
+    Send(QueueName, Box<NewMessage>),
+    /// Give messages of this queue to no host, or again.
+    Pause(QueueName, bool),
+    /// Take back messages that wait.
+    Cancel(QueueName, Vec<MessageId>),
+    /// Give messages that wait another time.
+    Reschedule(QueueName, Vec<MessageId>, Due),
+    /// Put dead letters back.
+    Redrive {
+        /// The queue.
+        queue: QueueName,
+        /// Which.
+        which: Which,
+        /// The retries of the new messages; none for those that they had.
+        retries: Option<u32>,
+        /// Messages a second at most.
+        rate: Option<u32>,
+    },
+    /// Send a dead letter again with another payload, and keep it.
+    RedriveEdited(QueueName, MessageId, Vec<u8>),
+    /// Remove dead letters for good.
+    Delete(QueueName, Which),
+    /// Stop the handler of a message in hand; the attempt counts as failed.
+    StopHandler(QueueName, MessageId),
+    /// End the long task.
+    StopTask,
+    /// Stop the host, or stop it at once.
+    StopHost(Stage),
+}
+
+impl Command {
+    /// True for what only looks.
+    #[must_use]
+    pub fn is_safe(&self) -> bool {
+        matches!(self, Self::Look(_))
+    }
+}
+
+/// A line of the prompt, understood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Line {
+    /// Do this.
+    Do(Command),
+    /// Show this message.
+    Open(MessageId),
+    /// Show what matches only.
+    Filter(Filter),
+    /// Show this queue.
+    Queue(QueueName),
+    /// Show the keys.
+    Help,
+    /// Leave.
+    Quit,
+}
+
+/// What became of a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// In words.
+    pub text: String,
+    /// True when it was not, or not wholly, done.
+    pub failed: bool,
+    /// The message that came of it.
+    pub made: Option<(QueueName, MessageId)>,
+}
+
+/// A task that takes more than a moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskView {
+    /// What it does: `redriving`, `deleting`.
+    pub what: &'static str,
+    /// Messages that are done.
+    pub done: u64,
+    /// Messages that could not be.
+    pub failed: u64,
+}
+
+/// The dashboard's ends of the boundary.
+pub struct Wires {
+    /// How things stand.
+    pub snapshots: watch::Receiver<Arc<Snapshot>>,
+    /// What is asked for.
+    pub commands: mpsc::UnboundedSender<Command>,
+    /// What became of it.
+    pub notices: mpsc::UnboundedReceiver<Notice>,
+    /// The log.
+    pub logs: Arc<LogRing>,
+}

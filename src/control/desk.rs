@@ -1,0 +1,342 @@
+//! The other side of the boundary: reads the store and the host for the dashboard's snapshots, and
+//! does what it asks for.
+//!
+//! Three tasks, so that a store that does not answer keeps none of the others waiting: one reads the
+//! store, one does commands in their order, one puts snapshots together.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::{
+    Command, LogRing, Look, Notice, OwnHost, QueueView, Seen, Snapshot, Stage, TaskView, Wires,
+    scan,
+};
+use crate::host::Monitor;
+use crate::message::QueueName;
+use crate::store::{HOST_SILENCE, Store, StoreResult};
+
+mod clerk;
+mod tasks;
+
+/// How often the store is read, and how many queues are read a second at most.
+const READ_EVERY: Duration = Duration::from_secs(1);
+const QUEUES_PER_SECOND_MAX: u32 = 2;
+
+/// How often the lists of hosts and of queues are read.
+const HOSTS_EVERY: Duration = Duration::from_secs(5);
+
+/// How often what the screen looks at is read again while its queue changes, and while it does not.
+const SEEN_EVERY: Duration = Duration::from_secs(2);
+const SEEN_AT_REST_EVERY: Duration = Duration::from_secs(10);
+
+/// How often snapshots of the host itself are made.
+const LOCAL_EVERY: Duration = Duration::from_millis(250);
+
+/// Messages in hand that a snapshot carries at most.
+const IN_HAND_MAX: usize = 500;
+
+/// What the desk works with.
+pub struct Desk {
+    /// Where the messages are.
+    pub store: Arc<dyn Store>,
+    /// The queues to show; none for all that the store knows of.
+    pub queues: Vec<QueueName>,
+    /// The host in this process, and what tells it to stop.
+    pub host: Option<(Monitor, watch::Sender<Stage>)>,
+    /// True when nothing may be changed.
+    pub read_only: bool,
+}
+
+/// What was last read from the store.
+#[derive(Debug)]
+struct StorePart {
+    read_at: Option<Instant>,
+    outage: Option<String>,
+    queues: Vec<QueueView>,
+    seen: Seen,
+    seen_at: Option<Instant>,
+}
+
+/// What the tasks share.
+struct Shared {
+    desk: Desk,
+    part: Mutex<StorePart>,
+    look: Mutex<Look>,
+    task: Mutex<Option<TaskView>>,
+    /// Counts up when the long task is to stop.
+    task_stops: AtomicU64,
+    drained_by: Mutex<Option<Instant>>,
+    /// The store is to be read now.
+    read: Notify,
+    /// Something was read or done.
+    changed: Notify,
+}
+
+/// Lets the tasks go when dropped.
+pub struct DeskHandle {
+    _tasks: JoinSet<()>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Desk {
+    /// Starts the tasks.
+    #[must_use]
+    pub fn open(self, logs: Arc<LogRing>) -> (Wires, DeskHandle) {
+        let (snapshot_in, snapshots) =
+            watch::channel(Arc::new(Snapshot::empty(self.store.describe())));
+        let (commands, command_out) = mpsc::unbounded_channel();
+        let (notice_in, notices) = mpsc::unbounded_channel();
+        let shared = Arc::new(Shared {
+            desk: self,
+            part: Mutex::new(StorePart {
+                read_at: None,
+                outage: None,
+                queues: Vec::new(),
+                seen: Seen::Nothing,
+                seen_at: None,
+            }),
+            look: Mutex::new(Look::Nothing),
+            task: Mutex::new(None),
+            task_stops: AtomicU64::new(0),
+            drained_by: Mutex::new(None),
+            read: Notify::new(),
+            changed: Notify::new(),
+        });
+        let mut tasks = JoinSet::new();
+        tasks.spawn(read(Arc::clone(&shared)));
+        tasks.spawn(publish(Arc::clone(&shared), snapshot_in));
+        tasks.spawn(clerk::work(shared, command_out, notice_in));
+        let wires = Wires {
+            snapshots,
+            commands,
+            notices,
+            logs,
+        };
+        (wires, DeskHandle { _tasks: tasks })
+    }
+
+    /// One snapshot, for a single frame.
+    pub async fn snapshot(self) -> StoreResult<Snapshot> {
+        let mut snapshot = Snapshot::empty(self.store.describe());
+        snapshot.queues = queue_views(&self, &[], true).await?;
+        snapshot.read_at = Some(Instant::now());
+        Ok(snapshot)
+    }
+}
+
+/// The queues as they stand. Without `with_hosts` the hosts are those of `before`.
+async fn queue_views(
+    desk: &Desk,
+    before: &[QueueView],
+    with_hosts: bool,
+) -> StoreResult<Vec<QueueView>> {
+    let names = match desk.queues.as_slice() {
+        [] if with_hosts => desk.store.queues().await?,
+        [] => before.iter().map(|queue| queue.name.clone()).collect(),
+        names => names.to_vec(),
+    };
+    let mut views = Vec::with_capacity(names.len());
+    for name in names {
+        let known = before.iter().find(|queue| queue.name == name);
+        let hosts = match known {
+            Some(known) if !with_hosts => known.hosts.clone(),
+            _ => desk.store.hosts(&name, HOST_SILENCE).await?,
+        };
+        let overview = desk.store.overview(&name).await?;
+        views.push(QueueView {
+            name,
+            overview,
+            hosts,
+            lane: None,
+        });
+    }
+    Ok(views)
+}
+
+/// Reads the store again and again, at least as often as it is due.
+async fn read(shared: Arc<Shared>) {
+    let mut hosts_at: Option<Instant> = None;
+    loop {
+        let with_hosts = hosts_at.is_none_or(|at| at.elapsed() >= HOSTS_EVERY);
+        let before = lock(&shared.part).queues.clone();
+        let result = queue_views(&shared.desk, &before, with_hosts).await;
+        let queues = match result {
+            Ok(queues) => {
+                if with_hosts {
+                    hosts_at = Some(Instant::now());
+                }
+                let count = u32::try_from(queues.len()).unwrap_or(u32::MAX);
+                let changed = before.len() != queues.len()
+                    || before
+                        .iter()
+                        .zip(&queues)
+                        .any(|(a, b)| a.overview.counts != b.overview.counts);
+                {
+                    let mut part = lock(&shared.part);
+                    part.queues = queues;
+                    part.read_at = Some(Instant::now());
+                    part.outage = None;
+                }
+                if let Err(error) = read_seen(&shared, changed).await {
+                    lock(&shared.part).outage = Some(error.to_string());
+                }
+                count
+            }
+            Err(error) => {
+                lock(&shared.part).outage = Some(error.to_string());
+                1
+            }
+        };
+        shared.changed.notify_one();
+        let pause = READ_EVERY.max(Duration::from_secs(1) * queues / QUEUES_PER_SECOND_MAX);
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = shared.read.notified() => {}
+        }
+    }
+}
+
+/// Reads what the screen looks at, if it is due.
+async fn read_seen(shared: &Shared, changed: bool) -> StoreResult<()> {
+    let look = lock(&shared.look).clone();
+    let (is_other, age) = {
+        let part = lock(&shared.part);
+        (
+            part.seen.look() != &look,
+            part.seen_at.map(|at| at.elapsed()),
+        )
+    };
+    let every = if changed {
+        SEEN_EVERY
+    } else {
+        SEEN_AT_REST_EVERY
+    };
+    if !is_other && age.is_some_and(|age| age < every) {
+        return Ok(());
+    }
+    let store = &*shared.desk.store;
+    let seen = match &look {
+        Look::Nothing => Seen::Nothing,
+        Look::Messages {
+            queue,
+            state,
+            offset,
+            limit,
+            filter,
+        } => {
+            let page = scan::page(store, queue, *state, (*offset, *limit), filter).await?;
+            Seen::Messages {
+                records: Arc::new(page.records),
+                more: page.more,
+                cut: page.cut,
+                look,
+            }
+        }
+        Look::Groups { queue, filter } => {
+            let (groups, cut) = scan::groups(store, queue, filter).await?;
+            Seen::Groups {
+                groups: Arc::new(groups),
+                cut,
+                look,
+            }
+        }
+        Look::Message { queue, id } => {
+            let record = store.get(queue, id).await?.map(Arc::new);
+            Seen::Message { record, look }
+        }
+    };
+    let mut part = lock(&shared.part);
+    part.seen = seen;
+    part.seen_at = Some(Instant::now());
+    Ok(())
+}
+
+impl Seen {
+    /// What it answers.
+    #[must_use]
+    pub fn look(&self) -> &Look {
+        match self {
+            Self::Nothing => &Look::Nothing,
+            Self::Messages { look, .. }
+            | Self::Groups { look, .. }
+            | Self::Message { look, .. } => look,
+        }
+    }
+}
+
+/// Puts snapshots together when something was read or done, and at a steady pace for what the host
+/// in this process does meanwhile.
+async fn publish(shared: Arc<Shared>, snapshots: watch::Sender<Arc<Snapshot>>) {
+    let mut clock = tokio::time::interval(LOCAL_EVERY);
+    clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut last = None;
+    loop {
+        let read = tokio::select! {
+            _ = clock.tick() => false,
+            () = shared.changed.notified() => true,
+        };
+        let host = own_host(&shared);
+        let task = lock(&shared.task).clone();
+        let now = (host.clone(), task.clone());
+        // At rest there is nothing to tell.
+        if !read && last.as_ref() == Some(&now) {
+            continue;
+        }
+        last = Some(now);
+        let (in_hand, lanes) = match &shared.desk.host {
+            Some((monitor, _)) => (monitor.in_hand(IN_HAND_MAX), monitor.lanes()),
+            None => (Vec::new(), Vec::new()),
+        };
+        let part = lock(&shared.part);
+        let mut queues = part.queues.clone();
+        for queue in &mut queues {
+            queue.lane = lanes.iter().find(|lane| lane.queue == queue.name).cloned();
+        }
+        snapshots.send_replace(Arc::new(Snapshot {
+            store: shared.desk.store.describe(),
+            read_at: part.read_at,
+            outage: part.outage.clone(),
+            queues,
+            host,
+            in_hand,
+            seen: part.seen.clone(),
+            task,
+        }));
+    }
+}
+
+fn own_host(shared: &Shared) -> Option<OwnHost> {
+    let (monitor, stage) = shared.desk.host.as_ref()?;
+    let stage = *stage.borrow();
+    let mut drained_by = lock(&shared.drained_by);
+    if stage >= Stage::Drain {
+        drained_by.get_or_insert_with(|| Instant::now() + monitor.drain());
+    }
+    Some(OwnHost {
+        id: monitor.host_id().to_owned(),
+        slots: monitor.slots(),
+        busy: monitor.busy(),
+        stage,
+        drained_by: *drained_by,
+        summary: monitor.summary(),
+    })
+}
+
+impl Shared {
+    /// Reads the store now, what the screen looks at included.
+    fn read_again(&self) {
+        lock(&self.part).seen_at = None;
+        self.read.notify_one();
+    }
+
+    fn stops_of_tasks(&self) -> u64 {
+        self.task_stops.load(Ordering::Relaxed)
+    }
+}

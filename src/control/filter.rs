@@ -1,0 +1,236 @@
+//! Which messages are meant: words that a person types.
+
+use crate::message::{HistoryEntry, Record};
+
+/// What a term looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Field {
+    Any,
+    Id,
+    Payload,
+    Reason,
+    Class,
+    Header,
+}
+
+/// One word of a filter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Term {
+    negated: bool,
+    field: Field,
+    /// In lower case.
+    value: String,
+}
+
+/// Which messages are meant: every word must be found, whatever its case, in the id, the payload,
+/// the last failure or a header. `!word` must not be found; `id:`, `payload:`, `reason:`, `class:`
+/// and `header:` look in one place only. An empty one means all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Filter {
+    text: String,
+    terms: Vec<Term>,
+    /// Only dead letters of this [`group_of`].
+    group: Option<String>,
+}
+
+/// Why a filter was not understood.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct FilterError(String);
+
+impl Filter {
+    /// Reads a filter.
+    pub fn parse(text: &str) -> Result<Self, FilterError> {
+        let mut terms = Vec::new();
+        for word in text.split_whitespace() {
+            let (negated, word) = match word.strip_prefix('!') {
+                Some(rest) => (true, rest),
+                None => (false, word),
+            };
+            let (field, value) = match word.split_once(':') {
+                Some(("id", value)) => (Field::Id, value),
+                Some(("payload", value)) => (Field::Payload, value),
+                Some(("reason", value)) => (Field::Reason, value),
+                Some(("class", value)) => (Field::Class, value),
+                Some(("header", value)) => (Field::Header, value),
+                _ => (Field::Any, word),
+            };
+            if value.is_empty() {
+                return Err(FilterError(format!(
+                    "nothing to look for in {word:?}: give it as id:..., payload:..., reason:..., \
+                     class:... or header:..., or as a plain word"
+                )));
+            }
+            terms.push(Term {
+                negated,
+                field,
+                value: value.to_lowercase(),
+            });
+        }
+        Ok(Self {
+            text: text.trim().to_owned(),
+            terms,
+            group: None,
+        })
+    }
+
+    /// The same, and of dead letters only those of one group.
+    #[must_use]
+    pub fn in_group(mut self, group: Option<String>) -> Self {
+        self.group = group;
+        self
+    }
+
+    /// The group, if one is set.
+    #[must_use]
+    pub fn group(&self) -> Option<&str> {
+        self.group.as_deref()
+    }
+
+    /// What was typed.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// True when it means all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.terms.is_empty() && self.group.is_none()
+    }
+
+    /// Whether a message is meant.
+    #[must_use]
+    pub fn matches(&self, record: &Record) -> bool {
+        self.terms
+            .iter()
+            .all(|term| term.is_in(record) != term.negated)
+            && self
+                .group
+                .as_ref()
+                .is_none_or(|group| *group == group_of(record))
+    }
+}
+
+impl Term {
+    fn is_in(&self, record: &Record) -> bool {
+        let has = |text: &str| text.to_lowercase().contains(&self.value);
+        let is = |field| self.field == Field::Any || self.field == field;
+        let payload = || record.payload.as_deref().map(String::from_utf8_lossy);
+        let last = record.last_attempt();
+        is(Field::Id) && has(record.id.as_str())
+            || is(Field::Payload) && payload().is_some_and(|text| has(&text))
+            || is(Field::Reason) && last.is_some_and(|attempt| has(&attempt.reason))
+            || is(Field::Class) && last.is_some_and(|attempt| has(&attempt.class))
+            || is(Field::Header)
+                && record
+                    .headers
+                    .iter()
+                    .any(|(key, value)| has(&format!("{key}={value}")))
+    }
+}
+
+/// What dead letters with the same cause have in common: the class and the reason, with `#` for
+/// words that hold four digits or more, such as ids and times.
+#[must_use]
+pub fn group_of(record: &Record) -> String {
+    let Some(last) = record.last_attempt() else {
+        return match record.history.last() {
+            Some(HistoryEntry::Redriven { .. }) | None if record.payload.is_none() => {
+                "payload-missing".to_owned()
+            }
+            _ => "unknown".to_owned(),
+        };
+    };
+    let mut group = last.class.clone();
+    if !last.reason.is_empty() {
+        group.push_str(": ");
+        group.push_str(&general(&last.reason));
+    }
+    group
+}
+
+/// The text without what differs from message to message.
+fn general(text: &str) -> String {
+    let mut result = String::with_capacity(text.len().min(200));
+    let mut word = String::new();
+    for c in text.chars().take(400).chain(std::iter::once(' ')) {
+        if c.is_alphanumeric() {
+            word.push(c);
+            continue;
+        }
+        if word.chars().filter(char::is_ascii_digit).count() >= 4 {
+            result.push('#');
+        } else {
+            result.push_str(&word);
+        }
+        word.clear();
+        result.push(c);
+    }
+    result.trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Attempt, State};
+
+    fn dead(payload: &str, class: &str, reason: &str) -> Record {
+        Record {
+            id: "0196-abc".into(),
+            state: State::Dead,
+            at_ms: Some(1),
+            attempts: 1,
+            retries_left: 0,
+            headers: vec![("Kind".to_owned(), "Invoice".to_owned())],
+            history: vec![HistoryEntry::Attempt(Attempt {
+                attempt: 1,
+                at_ms: 1,
+                class: class.to_owned(),
+                reason: reason.to_owned(),
+                duration_ms: None,
+                host: String::new(),
+                handler: String::new(),
+                log: String::new(),
+            })],
+            payload: Some(payload.as_bytes().to_vec()),
+        }
+    }
+
+    #[test]
+    fn every_word_must_be_found_and_no_negated_one() {
+        let record = dead(r#"{"order": 7}"#, "nacked", "HTTP 503");
+        for (filter, expected) in [
+            ("", true),
+            ("ORDER", true),
+            ("order 503", true),
+            ("order !503", false),
+            ("!404", true),
+            ("payload:503", false),
+            ("reason:503 class:nacked id:0196", true),
+            ("header:kind=invoice", true),
+            ("http://x", false),
+        ] {
+            assert_eq!(
+                Filter::parse(filter).unwrap().matches(&record),
+                expected,
+                "{filter}"
+            );
+        }
+        assert!(Filter::parse("reason:").is_err() && Filter::parse("!").is_err());
+    }
+
+    #[test]
+    fn a_cause_is_one_group_whatever_the_ids() {
+        let group = |reason| group_of(&dead("", "nacked", reason));
+        assert_eq!(group("HTTP 503"), "nacked: HTTP 503");
+        assert_eq!(
+            group("no order 123456, HTTP 404"),
+            "nacked: no order #, HTTP 404"
+        );
+        assert_eq!(group("a12345 gone"), group("b98765 gone"));
+        let one = Filter::default().in_group(Some("nacked: HTTP 503".to_owned()));
+        assert!(one.matches(&dead("", "nacked", "HTTP 503")));
+        assert!(!one.matches(&dead("", "nacked", "HTTP 504")));
+    }
+}

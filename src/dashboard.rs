@@ -1,0 +1,174 @@
+//! The screen that people keep open.
+//!
+//! State, update and draw are apart: [`state`] is what is shown, [`update`] takes events in and says
+//! what is to be done, [`draw`] draws. It gets snapshots and sends commands
+//! ([`control`](crate::control)), and knows neither stores nor hosts.
+
+use std::future::Future;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossterm::event::{Event as TerminalEvent, EventStream, KeyEventKind};
+use futures_util::StreamExt;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::control::{Snapshot, Wires};
+
+mod draw;
+pub mod keymap;
+mod memory;
+mod print;
+mod prompt;
+mod rates;
+pub mod state;
+mod terminal;
+mod theme;
+pub mod update;
+
+pub use draw::{draw, key_lines};
+pub use print::{Picture, picture};
+pub use prompt::Grammar;
+pub use state::{Settings, State};
+pub use theme::Theme;
+use update::{Effect, Event};
+
+/// The shortest time between two frames.
+const FRAME: Duration = Duration::from_millis(100);
+
+/// How often what changes with time alone is drawn.
+const TICK: Duration = Duration::from_secs(1);
+
+/// The signal of Ctrl-Z when it comes from outside.
+const SIGTSTP: i32 = 20;
+
+/// How a dashboard is run.
+pub struct Setup {
+    /// How it looks and what it may do.
+    pub settings: Settings,
+    /// What understands typed lines.
+    pub grammar: Box<dyn Grammar>,
+    /// Where typed lines are kept from run to run; none to forget them.
+    pub lines: Option<PathBuf>,
+}
+
+/// Runs the dashboard on the terminal until a person leaves it or `end` comes. The terminal is given
+/// back as it was, also when this panics.
+pub async fn run(setup: Setup, mut wires: Wires, end: impl Future<Output = ()>) -> io::Result<()> {
+    let Setup {
+        settings,
+        grammar,
+        lines,
+    } = setup;
+    let first = Arc::clone(&wires.snapshots.borrow_and_update());
+    let mut state = State::new(settings, first, Arc::clone(&wires.logs));
+    state.lines = memory::load(lines.as_deref());
+    let mut screen = terminal::Screen::take()?;
+    let mut keys = EventStream::new();
+    let mut stops = signal(SignalKind::from_raw(SIGTSTP))?;
+    let size = screen.terminal.size()?;
+    state.size = (size.width, size.height);
+    let mut clock = tokio::time::interval(TICK);
+    clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut frame = Frames::default();
+    tokio::pin!(end);
+    loop {
+        let event = tokio::select! {
+            () = &mut end => return Ok(()),
+            () = frame.due() => {
+                screen.terminal.draw(|frame| draw(frame, &mut state, Instant::now()))?;
+                frame.drawn(state.logs.added());
+                continue;
+            }
+            key = keys.next() => match key {
+                Some(key) => terminal_event(key?),
+                // The terminal is gone.
+                None => return Ok(()),
+            },
+            changed = wires.snapshots.changed() => match changed {
+                Ok(()) => Some(Event::Snapshot(Arc::clone(&wires.snapshots.borrow_and_update()))),
+                Err(_) => return Ok(()),
+            },
+            Some(notice) = wires.notices.recv() => Some(Event::Notice(notice)),
+            _ = stops.recv() => {
+                screen.suspend()?;
+                frame.wanted();
+                continue;
+            }
+            _ = clock.tick() => {
+                let has_news = state.is_timed(Instant::now()) || frame.log_has_grown(&state);
+                has_news.then_some(Event::Tick)
+            }
+        };
+        let Some(event) = event else { continue };
+        frame.wanted();
+        for effect in state.update(event, &*grammar, Instant::now()) {
+            match effect {
+                Effect::Command(command) => {
+                    // Its receiver ends with the process only.
+                    let _ = wires.commands.send(command);
+                }
+                Effect::Copy(text) => screen.copy(&text)?,
+                Effect::Remember(line) => memory::add(lines.as_deref(), &line),
+                Effect::Suspend => screen.suspend()?,
+                Effect::Redraw => screen.terminal.clear()?,
+                Effect::Leave => return Ok(()),
+            }
+        }
+    }
+}
+
+/// What the terminal tells, as far as it matters here.
+fn terminal_event(event: TerminalEvent) -> Option<Event> {
+    match event {
+        TerminalEvent::Key(key) if key.kind != KeyEventKind::Release => Some(Event::Key(key)),
+        TerminalEvent::Paste(text) => Some(Event::Paste(text)),
+        TerminalEvent::Resize(columns, rows) => Some(Event::Resize(columns, rows)),
+        _ => None,
+    }
+}
+
+/// When the next frame is drawn: soon after something happened, at most ten times a second.
+#[derive(Debug, Default)]
+struct Frames {
+    is_wanted: bool,
+    last: Option<Instant>,
+    log_lines: u64,
+}
+
+impl Frames {
+    fn wanted(&mut self) {
+        self.is_wanted = true;
+    }
+
+    /// Returns when a frame is to be drawn; never when none is wanted.
+    async fn due(&self) {
+        if !self.is_wanted {
+            return std::future::pending().await;
+        }
+        if let Some(last) = self.last {
+            tokio::time::sleep_until((last + FRAME).into()).await;
+        }
+    }
+
+    fn drawn(&mut self, log_lines: u64) {
+        self.is_wanted = false;
+        self.last = Some(Instant::now());
+        self.log_lines = log_lines;
+    }
+
+    fn log_has_grown(&self, state: &State) -> bool {
+        state.screen == state::Screen::Log && state.logs.added() != self.log_lines
+    }
+}
+
+/// One frame of a snapshot, without a terminal.
+#[must_use]
+pub fn frame_of(settings: Settings, snapshot: Snapshot, size: (u16, u16)) -> Picture {
+    let snapshot = Arc::new(snapshot);
+    let mut state = State::new(settings, Arc::clone(&snapshot), Arc::default());
+    state.size = size;
+    state.queue = snapshot.queues.first().map(|queue| queue.name.clone());
+    picture(&mut state, Instant::now())
+}

@@ -1,0 +1,47 @@
+//! The log.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use ratatui::text::Line;
+
+use super::super::state::State;
+use super::{put, safe};
+use crate::control::{LogLevel, LogLine};
+
+pub(super) fn draw(state: &mut State, area: Rect, buffer: &mut Buffer) {
+    let theme = state.settings.theme;
+    let rows = usize::from(area.height.saturating_sub(1));
+    let guests_only = state.guests_only;
+    let which = |line: &LogLine| line.is_guest || !guests_only;
+    let mut shown = state.logs.latest(rows, state.offset, which);
+    if shown.len() < rows && state.offset > 0 {
+        // The top is reached.
+        let all = state.logs.latest(usize::MAX, 0, which).len();
+        state.offset = all.saturating_sub(rows);
+        shown = state.logs.latest(rows, state.offset, which);
+    }
+    let file = state.logs.file();
+    let mut head = match file {
+        Some(file) => format!("all of it is in {file}"),
+        None => "it is kept on this screen only".to_owned(),
+    };
+    if guests_only {
+        head.insert_str(0, "what handlers printed; ");
+    }
+    if state.offset > 0 {
+        head.insert_str(0, &format!("{} lines back; ", state.offset));
+    }
+    let width = usize::from(area.width);
+    let mut lines = vec![Line::styled(safe(&head, width), theme.dim())];
+    for line in shown {
+        let style = match line.level {
+            LogLevel::Error => theme.bad(),
+            LogLevel::Warn => theme.warn(),
+            LogLevel::Info if line.is_guest => theme.good(),
+            LogLevel::Info => Style::new(),
+        };
+        lines.push(Line::styled(safe(&line.text, width), style));
+    }
+    put(lines, area, buffer);
+}

@@ -1,0 +1,163 @@
+//! What lies on top: the help, questions, the editor, the prompt.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Modifier;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Clear, Paragraph, Widget, Wrap};
+use ratatui_textarea::TextArea;
+
+use super::super::keymap::{self, Scope};
+use super::super::prompt::{Kind, Prompt};
+use super::super::state::{Modal, State};
+use super::super::theme::Theme;
+use super::{pop_up, put, safe};
+use crate::message::MessageId;
+
+/// The most rows of the prompt.
+const PROMPT_ROWS_MAX: u16 = 6;
+
+/// The keys of one place, as the help and `dqhost keys` list them.
+#[must_use]
+pub fn key_lines(scope: Scope) -> Vec<(String, &'static str)> {
+    keymap::in_scope(scope)
+        .map(|binding| {
+            let keys: Vec<String> = binding.keys.iter().map(|key| key.name()).collect();
+            (keys.join(" "), binding.help)
+        })
+        .collect()
+}
+
+pub(super) fn help(state: &mut State, area: Rect, buffer: &mut Buffer) {
+    let theme = state.settings.theme;
+    let Some(Modal::Help { of, scroll }) = &mut state.modal else {
+        return;
+    };
+    let inner = pop_up(
+        &theme,
+        "keys here; a capital letter does what cannot be undone",
+        area,
+        buffer,
+    );
+    let mut lines: Vec<Line<'static>> = key_lines(*of)
+        .into_iter()
+        .map(|(keys, help)| {
+            Line::from(vec![
+                Span::styled(format!("{keys:<16} "), theme.accent()),
+                Span::raw(help),
+            ])
+        })
+        .collect();
+    lines.push(Line::default());
+    for line in [
+        "Commands, after `:` - send, get, cancel, reschedule, redrive, delete, pause,",
+        "resume, stop, filter, queue, help, quit; `send --help` and so on explain each.",
+        "Filters - words that must all be found; !word must not; id: payload: reason:",
+        "class: header: look in one place only.",
+        "The bars of the overview grow with the logarithm of the number.",
+    ] {
+        lines.push(Line::styled(line, theme.dim()));
+    }
+    let hidden = lines.len().saturating_sub(usize::from(inner.height));
+    *scroll = (*scroll).min(hidden);
+    put(lines.split_off(*scroll), inner, buffer);
+}
+
+pub(super) fn confirm(theme: &Theme, question: &str, area: Rect, buffer: &mut Buffer) {
+    let width = area.width.min(64);
+    let text = Paragraph::new(vec![
+        Line::raw(safe(question, 400)),
+        Line::default(),
+        Line::from(vec![
+            Span::styled("y", theme.accent()),
+            Span::raw(" yes   "),
+            Span::styled("n", theme.accent()),
+            Span::raw(" no"),
+        ]),
+    ])
+    .wrap(Wrap { trim: true });
+    let columns = usize::from(width.saturating_sub(2)).max(1);
+    let rows = u16::try_from(question.chars().count() / columns).unwrap_or(0) + 6;
+    let rows = rows.min(area.height);
+    let place = Rect {
+        x: area.x + (area.width - width) / 2,
+        y: area.y + (area.height - rows) / 2,
+        width,
+        height: rows,
+    };
+    let inner = pop_up(theme, "sure?", place, buffer);
+    text.render(inner, buffer);
+}
+
+pub(super) fn editor(
+    theme: &Theme,
+    id: &MessageId,
+    text: &TextArea<'static>,
+    area: Rect,
+    buffer: &mut Buffer,
+) {
+    let title = format!(
+        "{}: ^S sends it, the dead letter is kept",
+        safe(id.as_str(), 40)
+    );
+    let inner = pop_up(theme, &title, area, buffer);
+    text.render(inner, buffer);
+}
+
+/// The prompt grows upwards from the line of the notice; what is wrong or possible is under it.
+pub(super) fn prompt(
+    theme: &Theme,
+    prompt: &Prompt,
+    body: Rect,
+    notice: Rect,
+    buffer: &mut Buffer,
+) {
+    let lines = u16::try_from(prompt.area.lines().len()).unwrap_or(u16::MAX);
+    let rows = lines.min(PROMPT_ROWS_MAX);
+    let below = match (&prompt.error, prompt.candidates.as_slice()) {
+        (Some(error), _) => Some((safe(error, usize::from(body.width) * 2), theme.bad())),
+        (None, []) => None,
+        (None, words) => Some((
+            safe(&words.join("  "), usize::from(body.width) * 2),
+            theme.dim(),
+        )),
+    };
+    let hint = below.map(|(text, style)| {
+        (
+            Paragraph::new(text).style(style).wrap(Wrap { trim: true }),
+            2,
+        )
+    });
+    let hint_rows = hint.as_ref().map_or(0, |(_, rows)| *rows);
+    let place = Rect {
+        y: notice.y.saturating_sub(rows + hint_rows - 1),
+        height: rows + hint_rows,
+        ..notice
+    };
+    Clear.render(place, buffer);
+    let sign = match prompt.kind {
+        Kind::Command => ":",
+        Kind::Filter => "/",
+    };
+    let head = Rect {
+        width: 1,
+        height: 1,
+        ..place
+    };
+    Line::styled(sign, theme.accent().add_modifier(Modifier::BOLD)).render(head, buffer);
+    let input = Rect {
+        x: place.x + 1,
+        width: place.width - 1,
+        height: rows,
+        ..place
+    };
+    prompt.area.render(input, buffer);
+    if let Some((hint, rows)) = hint {
+        let under = Rect {
+            y: place.y + place.height - rows,
+            height: rows,
+            ..place
+        };
+        hint.render(under, buffer);
+    }
+}

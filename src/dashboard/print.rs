@@ -1,0 +1,193 @@
+//! A frame as text, as text with colours, and as an SVG.
+
+use std::fmt::Write as _;
+use std::time::Instant;
+
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::buffer::{Buffer, Cell};
+use ratatui::style::{Color, Modifier};
+
+use super::draw;
+use super::state::State;
+
+/// Pixels of a character in the SVG.
+const CELL: (usize, usize) = (9, 18);
+
+/// A frame that was drawn.
+#[derive(Debug, Clone)]
+pub struct Picture(Buffer);
+
+/// Draws one frame.
+#[must_use]
+pub fn picture(state: &mut State, now: Instant) -> Picture {
+    let (columns, rows) = state.size;
+    let Ok(mut terminal) = Terminal::new(TestBackend::new(columns, rows));
+    let Ok(_) = terminal.draw(|frame| draw(frame, state, now));
+    Picture(terminal.backend().buffer().clone())
+}
+
+impl Picture {
+    fn rows(&self) -> impl Iterator<Item = &[Cell]> {
+        self.0.content.chunks(usize::from(self.0.area.width).max(1))
+    }
+
+    /// The characters, a line for each row, without blanks at the ends.
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.lines(|line, cell| line.push_str(cell.symbol()))
+    }
+
+    /// The same with the colours of a terminal.
+    #[must_use]
+    pub fn ansi(&self) -> String {
+        self.lines(|line, cell| {
+            let _ = write!(line, "\x1b[0{}m{}", codes(cell), cell.symbol());
+        })
+    }
+
+    fn lines(&self, put: impl Fn(&mut String, &Cell)) -> String {
+        let mut text = String::new();
+        for row in self.rows() {
+            let end = row
+                .iter()
+                .rposition(|cell| cell.symbol() != " ")
+                .map_or(0, |at| at + 1);
+            let mut line = String::new();
+            let mut hidden = 0;
+            for cell in &row[..end] {
+                // A wide character covers the cells behind it.
+                if hidden > 0 {
+                    hidden -= 1;
+                    continue;
+                }
+                put(&mut line, cell);
+                hidden = ratatui::text::Span::raw(cell.symbol())
+                    .width()
+                    .saturating_sub(1);
+            }
+            if line.contains('\x1b') {
+                line.push_str("\x1b[0m");
+            }
+            text.push_str(&line);
+            text.push('\n');
+        }
+        text
+    }
+
+    /// The same as a picture for a page.
+    #[must_use]
+    pub fn svg(&self) -> String {
+        let (width, height) = CELL;
+        let (columns, rows) = (
+            usize::from(self.0.area.width),
+            usize::from(self.0.area.height),
+        );
+        let mut svg = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {w} {h}\" font-family=\"\
+             ui-monospace,Menlo,Consolas,monospace\" font-size=\"15\">\n\
+             <rect width=\"{w}\" height=\"{h}\" rx=\"6\" fill=\"#16181d\"/>\n",
+            w = columns * width + 2 * width,
+            h = rows * height + height,
+        );
+        for (y, row) in self.rows().enumerate() {
+            for (x, run) in runs(row) {
+                let text: String = run.iter().map(Cell::symbol).collect();
+                if text.trim().is_empty() && !run[0].modifier.contains(Modifier::REVERSED) {
+                    continue;
+                }
+                svg_run(
+                    &mut svg,
+                    (width + x * width, y * height + height / 2),
+                    &run[0],
+                    &text,
+                );
+            }
+        }
+        svg.push_str("</svg>\n");
+        svg
+    }
+}
+
+/// Neighbours that look the same, with where they begin.
+fn runs(row: &[Cell]) -> Vec<(usize, &[Cell])> {
+    let mut found = Vec::new();
+    let mut x = 0;
+    for run in row.chunk_by(|a, b| (a.fg, a.bg, a.modifier) == (b.fg, b.bg, b.modifier)) {
+        found.push((x, run));
+        x += run.len();
+    }
+    found
+}
+
+fn svg_run(svg: &mut String, (x, y): (usize, usize), cell: &Cell, text: &str) {
+    let (width, height) = CELL;
+    let mut color = hex_color(cell.fg);
+    let length = text.chars().count() * width;
+    if cell.modifier.contains(Modifier::REVERSED) {
+        let _ = writeln!(
+            svg,
+            "<rect x=\"{x}\" y=\"{y}\" width=\"{length}\" height=\"{height}\" fill=\"{color}\"/>"
+        );
+        color = "#16181d";
+    }
+    let bold = if cell.modifier.contains(Modifier::BOLD) {
+        " font-weight=\"bold\""
+    } else {
+        ""
+    };
+    let dim = if cell.modifier.contains(Modifier::DIM) {
+        " opacity=\"0.6\""
+    } else {
+        ""
+    };
+    let text = text
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;");
+    let _ = writeln!(
+        svg,
+        "<text x=\"{x}\" y=\"{}\" fill=\"{color}\" textLength=\"{length}\" \
+         xml:space=\"preserve\"{bold}{dim}>{text}</text>",
+        y + height * 3 / 4,
+    );
+}
+
+fn hex_color(color: Color) -> &'static str {
+    match color {
+        Color::Red => "#e06c75",
+        Color::Green => "#98c379",
+        Color::Yellow => "#e5c07b",
+        Color::Blue => "#61afef",
+        Color::Magenta => "#c678dd",
+        Color::Cyan => "#56b6c2",
+        _ => "#d7dae0",
+    }
+}
+
+/// The attributes of a cell as a terminal takes them.
+fn codes(cell: &Cell) -> String {
+    let color = match cell.fg {
+        Color::Red => ";31",
+        Color::Green => ";32",
+        Color::Yellow => ";33",
+        Color::Blue => ";34",
+        Color::Magenta => ";35",
+        Color::Cyan => ";36",
+        _ => "",
+    };
+    let attribute = |modifier, code| {
+        if cell.modifier.contains(modifier) {
+            code
+        } else {
+            ""
+        }
+    };
+    [
+        attribute(Modifier::BOLD, ";1"),
+        attribute(Modifier::DIM, ";2"),
+        attribute(Modifier::REVERSED, ";7"),
+        color,
+    ]
+    .concat()
+}

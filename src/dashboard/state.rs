@@ -1,0 +1,389 @@
+//! What the screen shows. [`update`](super::update) changes it, [`draw`](super::draw) draws it.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ratatui_textarea::TextArea;
+
+use super::keymap::Scope;
+use super::prompt::Prompt;
+use super::rates::Rates;
+use super::theme::Theme;
+use crate::control::{
+    Command, Filter, Group, LogRing, Look, Notice, QueueView, Seen, Snapshot, Stage,
+};
+use crate::message::{MessageId, QueueName, Record, State as MessageState};
+
+/// How long a notice is shown.
+pub const NOTICE_TIME: Duration = Duration::from_secs(12);
+
+/// After how long without an answer of the store its figures count as old.
+pub const STALE_AFTER: Duration = Duration::from_millis(2500);
+
+/// The spans of one column of the graphs.
+pub const ZOOMS: [Duration; 4] = [
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(5),
+    Duration::from_secs(10),
+];
+
+/// The states that have a list, in their order on the screen.
+pub const STATES: [MessageState; 5] = [
+    MessageState::Pending,
+    MessageState::Ready,
+    MessageState::Unack,
+    MessageState::Retry,
+    MessageState::Dead,
+];
+
+/// How the dashboard is set up.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// How it looks.
+    pub theme: Theme,
+    /// Nothing may be changed.
+    pub read_only: bool,
+}
+
+/// The screens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Screen {
+    /// The queues and how they stand.
+    Overview,
+    /// The messages of one state.
+    Messages,
+    /// Dead letters by reason.
+    Dead,
+    /// What this host has in hand.
+    InHand,
+    /// The log.
+    Log,
+}
+
+impl Screen {
+    /// In their order.
+    pub const ALL: [Self; 5] = [
+        Self::Overview,
+        Self::Messages,
+        Self::Dead,
+        Self::InHand,
+        Self::Log,
+    ];
+
+    /// What it is called.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Overview => "Overview",
+            Self::Messages => "Messages",
+            Self::Dead => "Dead",
+            Self::InHand => "In hand",
+            Self::Log => "Log",
+        }
+    }
+}
+
+/// How a payload is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PayloadView {
+    /// As JSON, indented; as text or in hexadecimal when it is none.
+    Json,
+    /// As text.
+    Text,
+    /// In hexadecimal.
+    Hex,
+}
+
+/// One message, open.
+#[derive(Debug)]
+pub struct Opened {
+    /// Its queue.
+    pub queue: QueueName,
+    /// The message.
+    pub id: MessageId,
+    /// What was last known of it.
+    pub record: Option<Arc<Record>>,
+    /// True when it was looked for and not found.
+    pub is_gone: bool,
+    /// How its payload is shown.
+    pub view: PayloadView,
+    /// Lines that are scrolled past.
+    pub scroll: usize,
+}
+
+/// What is on top of the screen.
+#[derive(Debug)]
+pub enum Modal {
+    /// The keys, scrolled past so many lines.
+    Help {
+        /// Of which screen.
+        of: Scope,
+        /// Lines that are scrolled past.
+        scroll: usize,
+    },
+    /// A question.
+    Confirm {
+        /// The question, with the count of what it is about.
+        question: String,
+        /// What is done after a yes.
+        then: Command,
+    },
+    /// A payload that is edited.
+    Editor {
+        /// Its queue.
+        queue: QueueName,
+        /// The dead letter.
+        id: MessageId,
+        /// The text.
+        area: Box<TextArea<'static>>,
+        /// True once Esc was pressed on a changed text.
+        is_leaving: bool,
+        /// As it was.
+        before: String,
+    },
+}
+
+/// What the screen shows.
+pub struct State {
+    /// How things stand, or stood when the screen was frozen.
+    pub snapshot: Arc<Snapshot>,
+    /// True while the screen is held still.
+    pub is_frozen: bool,
+    /// How it is set up.
+    pub settings: Settings,
+    /// Columns and rows.
+    pub size: (u16, u16),
+    /// Which screen.
+    pub screen: Screen,
+    /// Which queue, once one is known.
+    pub queue: Option<QueueName>,
+    /// Which list on the messages screen: an index of [`STATES`].
+    pub state: usize,
+    /// Which messages are shown, on the messages and the dead screen.
+    pub filter: Filter,
+    /// Which dead letters are open, by reason; the inner none is for all.
+    pub group: Option<Option<String>>,
+    /// The selected line.
+    pub selected: usize,
+    /// Messages before the page.
+    pub offset: usize,
+    /// Marked messages.
+    pub marks: BTreeSet<MessageId>,
+    /// The message that is open.
+    pub opened: Option<Opened>,
+    /// What is on top.
+    pub modal: Option<Modal>,
+    /// The prompt, if open.
+    pub prompt: Option<Prompt>,
+    /// Earlier lines of the prompt.
+    pub lines: Vec<String>,
+    /// What became of the last command, and when that was said.
+    pub notice: Option<(Notice, Instant)>,
+    /// What happened lately, by queue.
+    pub rates: HashMap<QueueName, Rates>,
+    /// The span of a column of the graphs: an index of [`ZOOMS`].
+    pub zoom: usize,
+    /// The log.
+    pub logs: Arc<LogRing>,
+    /// Only what handlers printed.
+    pub guests_only: bool,
+    /// The look that was last asked for.
+    pub look: Look,
+    /// Why it closes at once.
+    pub is_leaving: bool,
+}
+
+impl State {
+    /// A screen on which nothing has happened yet.
+    #[must_use]
+    pub fn new(settings: Settings, snapshot: Arc<Snapshot>, logs: Arc<LogRing>) -> Self {
+        Self {
+            snapshot,
+            is_frozen: false,
+            settings,
+            size: (80, 24),
+            screen: Screen::Overview,
+            queue: None,
+            state: 0,
+            filter: Filter::default(),
+            group: None,
+            selected: 0,
+            offset: 0,
+            marks: BTreeSet::new(),
+            opened: None,
+            modal: None,
+            prompt: None,
+            lines: Vec::new(),
+            notice: None,
+            rates: HashMap::new(),
+            zoom: 0,
+            logs,
+            guests_only: false,
+            look: Look::Nothing,
+            is_leaving: false,
+        }
+    }
+
+    /// Where keys go now.
+    #[must_use]
+    pub fn scope(&self) -> Scope {
+        if self.prompt.is_some() {
+            return Scope::Prompt;
+        }
+        match &self.modal {
+            Some(Modal::Help { .. }) => return Scope::Help,
+            Some(Modal::Confirm { .. }) => return Scope::Confirm,
+            Some(Modal::Editor { .. }) => return Scope::Editor,
+            None => {}
+        }
+        if self.opened.is_some() {
+            return Scope::Message;
+        }
+        match self.screen {
+            Screen::Overview => Scope::Overview,
+            Screen::Messages => Scope::Messages,
+            Screen::Dead if self.group.is_some() => Scope::Letters,
+            Screen::Dead => Scope::Groups,
+            Screen::InHand => Scope::InHand,
+            Screen::Log => Scope::Log,
+        }
+    }
+
+    /// The selected queue.
+    #[must_use]
+    pub fn queue_view(&self) -> Option<&QueueView> {
+        let name = self.queue.as_ref()?;
+        self.snapshot
+            .queues
+            .iter()
+            .find(|queue| queue.name == *name)
+    }
+
+    /// Rows of a list on this screen: what is left by the header, the list's two head lines, the
+    /// notice and the footer.
+    #[must_use]
+    pub fn list_rows(&self) -> usize {
+        usize::from(self.size.1.saturating_sub(6)).max(1)
+    }
+
+    /// The state whose messages are listed.
+    #[must_use]
+    pub fn listed_state(&self) -> MessageState {
+        match self.screen {
+            Screen::Dead => MessageState::Dead,
+            _ => STATES[self.state],
+        }
+    }
+
+    /// The page of messages, if it is there and the one that is wanted.
+    #[must_use]
+    pub fn records(&self) -> Option<(&[Record], bool, bool)> {
+        match &self.snapshot.seen {
+            Seen::Messages {
+                look,
+                records,
+                more,
+                cut,
+            } if *look == self.look => Some((records, *more, *cut)),
+            _ => None,
+        }
+    }
+
+    /// The dead letters by reason, if they are there.
+    #[must_use]
+    pub fn groups(&self) -> Option<(&[Group], bool)> {
+        match &self.snapshot.seen {
+            Seen::Groups { look, groups, cut } if *look == self.look => Some((groups, *cut)),
+            _ => None,
+        }
+    }
+
+    /// How many lines can be selected.
+    #[must_use]
+    pub fn line_count(&self) -> usize {
+        match self.scope() {
+            Scope::Overview => self.snapshot.queues.len(),
+            Scope::Messages | Scope::Letters => {
+                self.records().map_or(0, |(records, ..)| records.len())
+            }
+            // The first line stands for all.
+            Scope::Groups => self.groups().map_or(0, |(groups, _)| groups.len() + 1),
+            Scope::InHand => self.snapshot.in_hand.len(),
+            _ => 0,
+        }
+    }
+
+    /// The selected message of a list.
+    #[must_use]
+    pub fn selected_record(&self) -> Option<&Record> {
+        self.records()?.0.get(self.selected)
+    }
+
+    /// The message that an action is about: the open one or the selected one.
+    #[must_use]
+    pub fn current(&self) -> Option<(QueueName, MessageId)> {
+        if let Some(opened) = &self.opened {
+            return Some((opened.queue.clone(), opened.id.clone()));
+        }
+        if self.screen == Screen::InHand {
+            let in_hand = self.snapshot.in_hand.get(self.selected)?;
+            return Some((in_hand.queue.clone(), in_hand.id.clone()));
+        }
+        Some((self.queue.clone()?, self.selected_record()?.id.clone()))
+    }
+
+    /// What the screen wants to see of the store.
+    #[must_use]
+    pub fn wanted_look(&self) -> Look {
+        if let Some(opened) = &self.opened {
+            return Look::Message {
+                queue: opened.queue.clone(),
+                id: opened.id.clone(),
+            };
+        }
+        let Some(queue) = self.queue.clone() else {
+            return Look::Nothing;
+        };
+        let filter = self.filter.clone();
+        let page = |filter| Look::Messages {
+            queue: queue.clone(),
+            state: self.listed_state(),
+            offset: self.offset,
+            limit: self.list_rows(),
+            filter,
+        };
+        match (self.screen, &self.group) {
+            (Screen::Messages, _) => page(filter),
+            (Screen::Dead, Some(group)) => page(filter.in_group(group.clone())),
+            (Screen::Dead, None) => Look::Groups { queue, filter },
+            (Screen::Overview | Screen::InHand | Screen::Log, _) => Look::Nothing,
+        }
+    }
+
+    /// True when the store has not answered for so long that its figures are old.
+    #[must_use]
+    pub fn is_stale(&self, now: Instant) -> bool {
+        let read_at = self.snapshot.read_at;
+        read_at.is_some_and(|at| now.saturating_duration_since(at) > STALE_AFTER)
+    }
+
+    /// True when what is drawn changes with time alone.
+    #[must_use]
+    pub fn is_timed(&self, now: Instant) -> bool {
+        let snapshot = &self.snapshot;
+        !self.is_frozen
+            && (self.is_stale(now)
+                || snapshot.outage.is_some()
+                || !snapshot.in_hand.is_empty()
+                || self.notice.is_some()
+                || snapshot
+                    .host
+                    .as_ref()
+                    .is_some_and(|host| host.stage > Stage::Run)
+                || snapshot.queues.iter().any(|queue| {
+                    queue.overview.next_due_ms.is_some() || queue.overview.oldest_ready_ms.is_some()
+                }))
+    }
+}

@@ -1,0 +1,76 @@
+//! The terminal: taken over, and given back as it was, whatever happens.
+
+use std::io::{self, Stdout, Write};
+
+use crossterm::event::{DisableBracketedPaste, EnableBracketedPaste};
+use crossterm::terminal::{
+    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+use crossterm::{cursor, execute};
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+
+/// The terminal while it is ours; dropping it gives it back, also when the dashboard panics.
+pub(super) struct Screen {
+    pub terminal: Terminal<CrosstermBackend<Stdout>>,
+}
+
+fn enter() -> io::Result<()> {
+    enable_raw_mode()?;
+    execute!(
+        io::stdout(),
+        EnterAlternateScreen,
+        EnableBracketedPaste,
+        cursor::Hide
+    )
+}
+
+/// Errors are left: there is nothing more that could be done for the terminal.
+fn leave() {
+    let _ = execute!(
+        io::stdout(),
+        DisableBracketedPaste,
+        LeaveAlternateScreen,
+        cursor::Show
+    );
+    let _ = disable_raw_mode();
+}
+
+impl Screen {
+    pub(super) fn take() -> io::Result<Self> {
+        enter()?;
+        match Terminal::new(CrosstermBackend::new(io::stdout())) {
+            Ok(terminal) => Ok(Self { terminal }),
+            Err(error) => {
+                leave();
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives the terminal back, stops the process as Ctrl-Z does, and takes the terminal again when
+    /// the shell lets it go on.
+    pub(super) fn suspend(&mut self) -> io::Result<()> {
+        leave();
+        // SIGSTOP cannot be caught, so this returns when SIGCONT has come.
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP)?;
+        enter()?;
+        self.terminal.clear()
+    }
+
+    /// Puts text into the clipboard of the terminal, over any distance (OSC 52). The text goes in
+    /// base64, so nothing in it is a command to the terminal.
+    pub(super) fn copy(&self, text: &str) -> io::Result<()> {
+        use base64::Engine;
+        let encoded = base64::engine::general_purpose::STANDARD.encode(text);
+        let mut out = io::stdout();
+        write!(out, "\x1b]52;c;{encoded}\x07")?;
+        out.flush()
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        leave();
+    }
+}
