@@ -25,14 +25,20 @@ mod ndjson;
 mod open;
 mod payload;
 mod print;
+mod prompt;
 mod read;
+mod screen;
 mod send;
+mod steer;
 mod time;
 mod up;
 
+/// The queue that is meant when none is named.
+const DEFAULT_QUEUE: &str = "default";
+
 const EXAMPLES: &str = "\
 Examples:
-  dqhost --handler handler.wasm                        handle messages
+  dqhost --handler handler.wasm                        handle messages, and watch it
   dqhost send '{\"order\":1}' --in 30s                   send one, due in 30 seconds
   dqhost stats                                         what is where
   dqhost dead list                                     what failed for good, and why
@@ -66,11 +72,21 @@ enum Command {
     List(read::ListArgs),
     /// Take back messages that wait
     Cancel(read::CancelArgs),
+    /// Give messages that wait another time; now if none is given
+    Reschedule(steer::RescheduleArgs),
+    /// Give messages of a queue to no host, until resume
+    Pause(steer::PauseArgs),
+    /// Let a paused queue go on
+    Resume(steer::PauseArgs),
     /// Move messages to another store: from a file to Redis, and back
     Copy(copy::CopyArgs),
     /// Messages that failed for good
     #[command(subcommand)]
     Dead(dead::DeadCommand),
+    /// Watch and steer queues on the dashboard, without handling messages
+    Top(screen::TopArgs),
+    /// List the keys of the dashboard
+    Keys,
 }
 
 /// Which store to use.
@@ -141,7 +157,7 @@ struct QueueArg {
         long,
         short,
         value_name = "NAME",
-        default_value = "default",
+        default_value = DEFAULT_QUEUE,
         env = "DQHOST_QUEUE"
     )]
     queue: QueueName,
@@ -247,6 +263,11 @@ async fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Some(Command::Get(args)) => read::get(args).await,
         Some(Command::List(args)) => read::list(args).await,
         Some(Command::Cancel(args)) => read::cancel(args).await,
+        Some(Command::Reschedule(args)) => steer::reschedule(args).await,
+        Some(Command::Pause(args)) => steer::pause(args, true).await,
+        Some(Command::Resume(args)) => steer::pause(args, false).await,
+        Some(Command::Top(args)) => screen::top(args).await,
+        Some(Command::Keys) => screen::keys(),
         Some(Command::Copy(args)) => copy::copy(args).await,
         Some(Command::Dead(command)) => dead::dead(command).await,
     }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 
+pub use self::desk::pace;
 pub use self::filter::{Filter, FilterError, group_of};
 pub use self::logs::{LogLevel, LogLine, LogRing};
 pub use crate::host::{InHand, LaneReport, Quantiles, Stage, Summary};
@@ -219,7 +220,16 @@ pub enum Command {
         rate: Option<u32>,
     },
     /// Send a dead letter again with another payload, and keep it.
-    RedriveEdited(QueueName, MessageId, Vec<u8>),
+    RedriveEdited {
+        /// The queue.
+        queue: QueueName,
+        /// The dead letter.
+        id: MessageId,
+        /// What the new message carries.
+        payload: Vec<u8>,
+        /// The retries of the new message; none for those that the dead letter had.
+        retries: Option<u32>,
+    },
     /// Remove dead letters for good.
     Delete(QueueName, Which),
     /// Stop the handler of a message in hand; the attempt counts as failed.

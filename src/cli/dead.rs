@@ -6,8 +6,9 @@ use clap::{Args, Subcommand};
 
 use super::open::Missing;
 use super::read::{PageArgs, how_much, show_page};
-use super::{Exit, QueueArg, StoreArgs, Usage, log, open};
-use crate::message::{MessageId, QueueName, RETRIES_MAX, State};
+use super::{Exit, QueueArg, StoreArgs, Usage, log, open, payload};
+use crate::control::pace;
+use crate::message::{MessageId, PAYLOAD_MAX_DEFAULT, QueueName, RETRIES_MAX, State};
 use crate::store::{BATCH_MAX, Page, Redriven, Store};
 use crate::text::printable;
 
@@ -34,22 +35,43 @@ pub(super) struct ListArgs {
 /// Which dead letters.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
-struct Which {
-    /// The dead letters
+pub(super) struct Which {
+    /// The dead letters; the word `all` stands for --all
     ids: Vec<String>,
     /// All dead letters of the queue
     #[arg(long)]
     all: bool,
 }
 
+impl Which {
+    /// The ids that were given; none for all.
+    pub(super) fn ids(&self) -> Option<Vec<MessageId>> {
+        let all = self.all || matches!(self.ids.as_slice(), [word] if word == "all");
+        (!all).then(|| self.ids.iter().map(|id| id.as_str().into()).collect())
+    }
+}
+
+/// How dead letters are put back.
+#[derive(Debug, Args)]
+pub(super) struct How {
+    /// The retries of the new messages; without it each has the budget that it had
+    #[arg(long, value_name = "N",
+        value_parser = clap::value_parser!(u32).range(..=i64::from(RETRIES_MAX)))]
+    pub retries: Option<u32>,
+    /// Messages a second at most
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub rate: Option<u32>,
+    /// Another payload for one dead letter, which is kept: text, @FILE or - for stdin
+    #[arg(long, value_name = "PAYLOAD", conflicts_with_all = ["all", "rate"])]
+    pub payload: Option<String>,
+}
+
 #[derive(Debug, Args)]
 pub(super) struct RedriveArgs {
     #[command(flatten)]
     which: Which,
-    /// The retries of the new messages; without it each has the budget that it had
-    #[arg(long, value_name = "N",
-        value_parser = clap::value_parser!(u32).range(..=i64::from(RETRIES_MAX)))]
-    retries: Option<u32>,
+    #[command(flatten)]
+    how: How,
     #[command(flatten)]
     queue: QueueArg,
     #[command(flatten)]
@@ -85,8 +107,8 @@ async fn chosen(
     store: &dyn Store,
     queue: &QueueName,
 ) -> anyhow::Result<Vec<MessageId>> {
-    if !which.all {
-        return Ok(which.ids.iter().map(|id| id.as_str().into()).collect());
+    if let Some(ids) = which.ids() {
+        return Ok(ids);
     }
     let mut ids = Vec::new();
     loop {
@@ -110,10 +132,44 @@ async fn redrive(args: RedriveArgs) -> anyhow::Result<Exit> {
     let queue = &args.queue.queue;
     let ids = chosen(&args.which, &*store, queue).await?;
     let mut done = 0;
-    for (id, answer) in ids
-        .iter()
-        .zip(store.redrive(queue, &ids, args.retries).await?)
-    {
+    if let Some(payload) = &args.how.payload {
+        return redrive_edited(&*store, queue, &ids, payload, args.how.retries).await;
+    }
+    let (step, pause) = pace(args.how.rate);
+    for (at, ids) in ids.chunks(step).enumerate() {
+        if at > 0 {
+            tokio::time::sleep(pause).await;
+        }
+        let answers = store.redrive(queue, ids, args.how.retries).await?;
+        done += tell_redriven(queue, ids.iter().zip(answers))?;
+    }
+    Ok(how_much(done, ids.len()))
+}
+
+/// One dead letter again, with another payload.
+async fn redrive_edited(
+    store: &dyn Store,
+    queue: &QueueName,
+    ids: &[MessageId],
+    payload: &str,
+    retries: Option<u32>,
+) -> anyhow::Result<Exit> {
+    let [id] = ids else {
+        return Err(Usage("--payload is for one dead letter: name one".to_owned()).into());
+    };
+    let bytes = payload::read(payload, PAYLOAD_MAX_DEFAULT).await?;
+    payload::check(&bytes, &Vec::new(), PAYLOAD_MAX_DEFAULT).map_err(Usage)?;
+    let answer = store.redrive_edited(queue, id, &bytes, retries).await?;
+    Ok(how_much(tell_redriven(queue, [(id, answer)])?, 1))
+}
+
+/// Says what became of each; returns how many were put back.
+fn tell_redriven<'a>(
+    queue: &QueueName,
+    answers: impl IntoIterator<Item = (&'a MessageId, Redriven)>,
+) -> anyhow::Result<usize> {
+    let mut done = 0;
+    for (id, answer) in answers {
         let id = printable(id.as_str());
         match answer {
             Redriven::As(new) => {
@@ -126,7 +182,7 @@ async fn redrive(args: RedriveArgs) -> anyhow::Result<Exit> {
             }
         }
     }
-    Ok(how_much(done, ids.len()))
+    Ok(done)
 }
 
 async fn delete(args: DeleteArgs) -> anyhow::Result<Exit> {
@@ -134,7 +190,7 @@ async fn delete(args: DeleteArgs) -> anyhow::Result<Exit> {
     let store = open::store(&args.store, Missing::Refuse).await?;
     let queue = &args.queue.queue;
     let ids = chosen(&args.which, &*store, queue).await?;
-    if args.which.all && !args.yes {
+    if args.which.ids().is_none() && !args.yes {
         return Err(Usage(format!(
             "{} dead letters of {queue} would be deleted for good; say --yes to do it",
             ids.len()

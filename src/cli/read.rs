@@ -232,11 +232,24 @@ pub(super) async fn show_page(
     Ok(Exit::Done)
 }
 
+/// Messages that are named.
 #[derive(Debug, Args)]
-pub(super) struct CancelArgs {
+pub(super) struct Named {
     /// The messages
     #[arg(required = true)]
     ids: Vec<String>,
+}
+
+impl Named {
+    pub(super) fn ids(&self) -> Vec<MessageId> {
+        self.ids.iter().map(|id| id.as_str().into()).collect()
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CancelArgs {
+    #[command(flatten)]
+    named: Named,
     #[command(flatten)]
     queue: QueueArg,
     #[command(flatten)]
@@ -246,7 +259,7 @@ pub(super) struct CancelArgs {
 pub(super) async fn cancel(args: CancelArgs) -> anyhow::Result<Exit> {
     log::to_stderr("warn", false)?;
     let store = open::store(&args.store, Missing::Refuse).await?;
-    let ids: Vec<MessageId> = args.ids.iter().map(|id| id.as_str().into()).collect();
+    let ids = args.named.ids();
     let answers = store.cancel(&args.queue.queue, &ids).await?;
     let mut done = 0;
     for (id, answer) in ids.iter().zip(answers) {

@@ -7,30 +7,52 @@
 
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::Args;
-use tokio::io::AsyncReadExt;
 
 use super::open::Missing;
 use super::{Exit, QueueArg, StoreArgs, Usage, log, ndjson, open, payload, print, time};
 use crate::message::{Due, NewMessage, PAYLOAD_MAX_DEFAULT, RETRIES_MAX};
 
+/// A message as people give it, on the command line and at the prompt of the dashboard.
 #[derive(Debug, Args)]
-pub(super) struct SendArgs {
+pub(super) struct MessageArgs {
     /// The payload: text, @FILE for the bytes of a file, or - for stdin
-    #[arg(required_unless_present = "ndjson", allow_hyphen_values = true)]
-    payload: Option<String>,
+    #[arg(allow_hyphen_values = true)]
+    pub payload: Option<String>,
     #[command(flatten)]
-    queue: QueueArg,
-    #[command(flatten)]
-    timing: Timing,
+    pub timing: Timing,
     /// Deliveries that may follow a failed first one
     #[arg(long, value_name = "N", default_value_t = NewMessage::RETRIES_DEFAULT,
         value_parser = clap::value_parser!(u32).range(..=i64::from(RETRIES_MAX)))]
-    retries: u32,
+    pub retries: u32,
     /// A header that the handler gets with the message; may be repeated
     #[arg(long = "header", value_name = "KEY=VALUE", value_parser = header)]
-    headers: Vec<(String, String)>,
+    pub headers: Vec<(String, String)>,
+    /// The largest payload that is sent, in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = PAYLOAD_MAX_DEFAULT,
+        env = "DQHOST_MAX_PAYLOAD")]
+    pub max_payload: usize,
+}
+
+impl MessageArgs {
+    /// The message with these bytes, or why no host would take it.
+    pub(super) fn message(self, bytes: Vec<u8>) -> Result<NewMessage, String> {
+        payload::check(&bytes, &self.headers, self.max_payload)?;
+        Ok(NewMessage {
+            due: self.timing.due(),
+            retries: self.retries,
+            headers: self.headers,
+            ..NewMessage::new(bytes)
+        })
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct SendArgs {
+    #[command(flatten)]
+    message: MessageArgs,
+    #[command(flatten)]
+    queue: QueueArg,
     /// Send a message for each line of stdin (or @FILE): {"payload": ..., "in": "5s", "at": ...,
     /// "retries": 3, "headers": {...}}; "payload" is a string or any JSON, "payload_base64" is for
     /// bytes. A line that is wrong is reported and the others go in
@@ -39,17 +61,13 @@ pub(super) struct SendArgs {
     /// Print a JSON object for each message
     #[arg(long)]
     json: bool,
-    /// The largest payload that is sent, in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = PAYLOAD_MAX_DEFAULT,
-        env = "DQHOST_MAX_PAYLOAD")]
-    max_payload: usize,
     #[command(flatten)]
     store: StoreArgs,
 }
 
 #[derive(Debug, Clone, Copy, Args)]
 #[group(multiple = false)]
-struct Timing {
+pub(super) struct Timing {
     /// Deliver it so long from now: 1500ms, 30s, 2h, 1d
     #[arg(long = "in", value_name = "DURATION", value_parser = time::duration,
         allow_hyphen_values = true)]
@@ -60,7 +78,7 @@ struct Timing {
 }
 
 impl Timing {
-    fn due(self) -> Due {
+    pub(super) fn due(self) -> Due {
         match (self.at, self.delay) {
             (Some(at_ms), _) => Due::At(at_ms),
             (None, delay) => Due::In(delay.unwrap_or_default()),
@@ -77,8 +95,9 @@ fn header(text: &str) -> Result<(String, String), String> {
 
 pub(super) async fn send(args: SendArgs) -> anyhow::Result<Exit> {
     log::to_stderr("warn", false)?;
+    let message = args.message;
     if args.ndjson {
-        let source = args.payload.as_deref().unwrap_or("-");
+        let source = message.payload.as_deref().unwrap_or("-");
         let input = payload::source(source)?.ok_or_else(|| {
             Usage(format!(
                 "--ndjson reads - or @FILE, and {source:?} is neither"
@@ -86,40 +105,23 @@ pub(super) async fn send(args: SendArgs) -> anyhow::Result<Exit> {
         })?;
         let store = open::store(&args.store, Missing::Make).await?;
         let defaults = ndjson::Defaults {
-            due: args.timing.due(),
-            retries: args.retries,
-            headers: args.headers,
-            max_payload: args.max_payload,
+            due: message.timing.due(),
+            retries: message.retries,
+            headers: message.headers,
+            max_payload: message.max_payload,
         };
         return ndjson::send(input, &*store, &args.queue.queue, &defaults, args.json).await;
     }
-    let text = args.payload.as_deref().unwrap_or_default();
-    let bytes = match payload::source(text)? {
-        None => text.as_bytes().to_vec(),
-        Some(source) => {
-            let mut bytes = Vec::new();
-            // One byte more than allowed tells that it is too long without reading it all.
-            let limit = u64::try_from(args.max_payload)
-                .unwrap_or(u64::MAX)
-                .saturating_add(1);
-            source
-                .take(limit)
-                .read_to_end(&mut bytes)
-                .await
-                .context("reading the payload")?;
-            bytes
-        }
-    };
-    payload::check(&bytes, &args.headers, args.max_payload).map_err(Usage)?;
-    let message = NewMessage {
-        due: args.timing.due(),
-        retries: args.retries,
-        headers: args.headers,
-        ..NewMessage::new(bytes)
-    };
+    let text = message.payload.as_deref().ok_or_else(no_payload)?;
+    let bytes = payload::read(text, message.max_payload).await?;
+    let message = message.message(bytes).map_err(Usage)?;
     let store = open::store(&args.store, Missing::Make).await?;
     for sent in store.send(&args.queue.queue, &[message]).await? {
         print::sent(&sent, args.json)?;
     }
     Ok(Exit::Done)
+}
+
+fn no_payload() -> Usage {
+    Usage("give the payload: text, @FILE for the bytes of a file, or - for stdin".to_owned())
 }

@@ -12,7 +12,8 @@ use clap::{Args, ValueEnum};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use super::{Exit, StoreArgs, Usage, log, open, time};
+use super::screen::{self, ScreenArgs};
+use super::{DEFAULT_QUEUE, Exit, StoreArgs, Usage, log, open, time};
 use crate::host::{Host, HostConfig, Served, Stage};
 use crate::message::{NewMessage, QueueName, RETRIES_MAX};
 use crate::runtime::{Handler, HandlerError, Limits, Runtime};
@@ -98,6 +99,11 @@ pub(super) struct UpArgs {
         env = "DQHOST_LOG_FORMAT"
     )]
     log_format: LogFormat,
+    /// Log lines instead of the dashboard; it is so without a terminal
+    #[arg(long, env = "DQHOST_NO_TUI", value_parser = clap::builder::BoolishValueParser::new())]
+    no_tui: bool,
+    #[command(flatten)]
+    screen: ScreenArgs,
     #[command(flatten)]
     store: StoreArgs,
 }
@@ -133,7 +139,7 @@ impl FromStr for QueueSpec {
 
 /// Which queue is served by which file, checked.
 fn queue_files(args: &UpArgs) -> Result<Vec<(QueueName, PathBuf)>, Usage> {
-    let default = "default"
+    let default = DEFAULT_QUEUE
         .parse()
         .map_err(|error| Usage(format!("{error}")))?;
     let specs = match args.queue.as_slice() {
@@ -187,7 +193,13 @@ impl Drop for Workers {
 }
 
 pub(super) async fn up(args: UpArgs) -> anyhow::Result<Exit> {
-    log::to_stderr(&args.log, args.log_format == LogFormat::Json)?;
+    if args.screen.is_snapshot() {
+        log::to_stderr("warn", false)?;
+        let queues = args.queue.iter().map(|spec| spec.name.clone()).collect();
+        let store = open::host_store(&args.store).await?;
+        return screen::snapshot(&args.screen, store, queues).await;
+    }
+    // What is wrong from the start is told on the terminal as it is.
     let files = queue_files(&args)?;
     if args.slots.get() > SLOTS_MAX {
         return Err(Usage(format!(
@@ -196,6 +208,13 @@ pub(super) async fn up(args: UpArgs) -> anyhow::Result<Exit> {
         ))
         .into());
     }
+    let json = args.log_format == LogFormat::Json;
+    let logs = if args.no_tui || !screen::has_terminal() {
+        log::to_stderr(&args.log, json)?;
+        None
+    } else {
+        Some(screen::start_log(&args.log, json)?)
+    };
     let limits = Limits {
         time: args.timeout,
         time_max: args.timeout_max.unwrap_or(args.timeout).max(args.timeout),
@@ -206,7 +225,35 @@ pub(super) async fn up(args: UpArgs) -> anyhow::Result<Exit> {
     let store = open::host_store(&args.store).await?;
     let workers = Workers::start()?;
     let handle = workers.handle().context("no threads for the handlers")?;
-    let config = HostConfig {
+    let config = config(&args);
+    for Served { queue, handler } in &served {
+        tracing::info!(%queue, handler = handler.digest(), store = store.describe(),
+            slots = config.slots, host = config.host_id, "serving");
+    }
+    let queues = served.iter().map(|served| served.queue.clone()).collect();
+    let host = Host::new(Arc::clone(&store), served, config, handle);
+    let (stage, stages) = watch::channel(Stage::Run);
+    listen_for_signals(stage.clone(), logs.is_some())?;
+    let summary = match logs {
+        None => host.run(stages).await,
+        Some(logs) => {
+            screen::with_host(&args.screen, host, (stage, stages), (store, queues), logs).await?
+        }
+    };
+    tracing::info!(
+        acked = summary.acked,
+        nacked = summary.nacked,
+        rejected = summary.rejected,
+        released = summary.released,
+        stale = summary.stale,
+        lost = summary.lost,
+        "stopped"
+    );
+    Ok(Exit::Done)
+}
+
+fn config(args: &UpArgs) -> HostConfig {
+    HostConfig {
         host_id: uuid::Uuid::new_v4().to_string(),
         slots: args.slots.get(),
         lease: args.lease,
@@ -218,23 +265,7 @@ pub(super) async fn up(args: UpArgs) -> anyhow::Result<Exit> {
         },
         retries_default: args.retries,
         exit_when_empty: args.exit_when_empty,
-    };
-    for Served { queue, handler } in &served {
-        tracing::info!(%queue, handler = handler.digest(), store = store.describe(),
-            slots = config.slots, host = config.host_id, "serving");
     }
-    let host = Host::new(store, served, config, handle);
-    let summary = host.run(stage_by_signals()?).await;
-    tracing::info!(
-        acked = summary.acked,
-        nacked = summary.nacked,
-        rejected = summary.rejected,
-        released = summary.released,
-        stale = summary.stale,
-        lost = summary.lost,
-        "stopped"
-    );
-    Ok(Exit::Done)
 }
 
 /// Loads each file once, however many queues it serves.
@@ -291,26 +322,37 @@ fn cache_folder() -> Option<PathBuf> {
     Some(folder)
 }
 
-/// The first SIGINT or SIGTERM lets handlers finish, the second does not.
-fn stage_by_signals() -> anyhow::Result<watch::Receiver<Stage>> {
+/// The first SIGINT or SIGTERM lets handlers finish, the second does not; so does the end of the
+/// terminal, if there is a dashboard on it.
+fn listen_for_signals(stage: watch::Sender<Stage>, on_terminal: bool) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt()).context("listening for Ctrl-C")?;
     let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
-    let (sender, receiver) = watch::channel(Stage::Run);
+    let mut hangup = if on_terminal {
+        Some(signal(SignalKind::hangup()).context("listening for SIGHUP")?)
+    } else {
+        // Whoever started it may have told it to ignore this one, as nohup does.
+        None
+    };
     tokio::spawn(async move {
-        for stage in [Stage::Drain, Stage::Now] {
+        loop {
             tokio::select! {
                 _ = interrupt.recv() => {}
                 _ = terminate.recv() => {}
+                Some(()) = async { hangup.as_mut()?.recv().await } => {}
             }
-            let how = if stage == Stage::Drain {
+            stage.send_modify(|stage| {
+                *stage = match *stage {
+                    Stage::Run => Stage::Drain,
+                    Stage::Drain | Stage::Now => Stage::Now,
+                };
+            });
+            let how = if *stage.borrow() == Stage::Drain {
                 "stopping; a second signal stops handlers at once"
             } else {
                 "stopping at once"
             };
             tracing::info!("{how}");
-            let _ = sender.send(stage);
         }
-        sender.closed().await;
     });
-    Ok(receiver)
+    Ok(())
 }

@@ -22,6 +22,8 @@ use crate::store::{HOST_SILENCE, Store, StoreResult};
 mod clerk;
 mod tasks;
 
+pub use tasks::pace;
+
 /// How often the store is read, and how many queues are read a second at most.
 const READ_EVERY: Duration = Duration::from_secs(1);
 const QUEUES_PER_SECOND_MAX: u32 = 2;

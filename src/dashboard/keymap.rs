@@ -570,6 +570,21 @@ pub const BINDINGS: &[Binding] = &[
     ),
 ];
 
+/// All places, as people call them.
+pub const PLACES: [(&str, Scope); 11] = [
+    ("Overview", Overview),
+    ("Messages", Messages),
+    ("Dead letters by reason", Groups),
+    ("Dead letters", Letters),
+    ("One message", Message),
+    ("In hand", InHand),
+    ("Log", Log),
+    ("Help", Help),
+    ("Question", Confirm),
+    ("Prompt", Prompt),
+    ("Editor", Editor),
+];
+
 /// The line of the table for a key, if it does something there.
 #[must_use]
 pub fn find(scope: Scope, key: Key) -> Option<&'static Binding> {
@@ -589,10 +604,7 @@ mod tests {
 
     #[test]
     fn a_key_means_one_thing_in_one_place() {
-        for scope in [
-            Overview, Messages, Groups, Letters, Message, InHand, Log, Help, Confirm, Prompt,
-            Editor,
-        ] {
+        for (_, scope) in PLACES {
             let keys: Vec<Key> = in_scope(scope)
                 .flat_map(|binding| binding.keys)
                 .copied()

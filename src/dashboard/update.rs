@@ -211,7 +211,12 @@ impl State {
         let text = area.lines().join("\n");
         match action {
             Action::Save => {
-                let command = Command::RedriveEdited(queue.clone(), id.clone(), text.into_bytes());
+                let command = Command::RedriveEdited {
+                    queue: queue.clone(),
+                    id: id.clone(),
+                    payload: text.into_bytes(),
+                    retries: None,
+                };
                 self.modal = None;
                 vec![Effect::Command(command)]
             }

@@ -89,19 +89,22 @@ async fn obey(
                 answers.iter().map(is_done),
             )
         }
-        Command::RedriveEdited(queue, id, payload) => {
-            match store.redrive_edited(&queue, &id, &payload, None).await? {
-                Redriven::As(new) => Notice {
-                    text: format!("sent again as {new}; the dead letter is kept"),
-                    failed: false,
-                    made: Some((queue, new)),
-                },
-                Redriven::Unknown | Redriven::PayloadMissing => failed(format!(
-                    "{} is no dead letter any more",
-                    printable(id.as_str())
-                )),
-            }
-        }
+        Command::RedriveEdited {
+            queue,
+            id,
+            payload,
+            retries,
+        } => match store.redrive_edited(&queue, &id, &payload, retries).await? {
+            Redriven::As(new) => Notice {
+                text: format!("sent again as {new}; the dead letter is kept"),
+                failed: false,
+                made: Some((queue, new)),
+            },
+            Redriven::Unknown | Redriven::PayloadMissing => failed(format!(
+                "{} is no dead letter any more",
+                printable(id.as_str())
+            )),
+        },
         Command::Redrive {
             queue,
             which,

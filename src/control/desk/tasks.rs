@@ -38,19 +38,23 @@ impl Work {
         }
     }
 
-    /// Messages a step, and the pause after one.
-    fn pace(self) -> (usize, Duration) {
+    fn rate(self) -> Option<u32> {
         match self {
-            Self::Redrive {
-                rate: Some(rate), ..
-            } => {
-                let rate = rate.max(1);
-                let step = rate.div_ceil(10).min(100);
-                (step as usize, Duration::from_secs(1) * step / rate)
-            }
-            Self::Redrive { rate: None, .. } | Self::Delete => (STEP_MAX, Duration::ZERO),
+            Self::Redrive { rate, .. } => rate,
+            Self::Delete => None,
         }
     }
+}
+
+/// Messages of one step, and the pause after it, for so many a second at most.
+#[must_use]
+pub fn pace(rate: Option<u32>) -> (usize, Duration) {
+    let Some(rate) = rate else {
+        return (STEP_MAX, Duration::ZERO);
+    };
+    let rate = rate.max(1);
+    let step = rate.div_ceil(10).min(100);
+    (step as usize, Duration::from_secs(1) * step / rate)
 }
 
 /// Begins the task beside the commands, unless one is under way.
@@ -110,7 +114,7 @@ async fn run(shared: &Shared, queue: &QueueName, which: Which, work: Work) -> St
         Which::Ids(ids) => ids,
         Which::Matching(filter) => scan::dead_ids(store, queue, &filter).await?,
     };
-    let (step, pause) = work.pace();
+    let (step, pause) = pace(work.rate());
     for step in ids.chunks(step) {
         if shared.stops_of_tasks() != stops {
             return Ok(());

@@ -1,0 +1,444 @@
+//! What is typed at the dashboard's prompt, read by the parser of the command line: the same
+//! commands, words and flags, without the store.
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use super::dead::{How, Which};
+use super::payload;
+use super::read::Named;
+use super::send::MessageArgs;
+use super::steer::Moved;
+use crate::control::{self, Command, Filter, Line};
+use crate::dashboard::Grammar;
+use crate::message::{PAYLOAD_MAX_DEFAULT, QueueName};
+
+#[derive(Debug, Parser)]
+#[command(name = "", no_binary_name = true, disable_help_flag = true)]
+#[command(disable_help_subcommand = true, infer_subcommands = true)]
+struct Typed {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    Send {
+        #[command(flatten)]
+        message: MessageArgs,
+        #[command(flatten)]
+        queue: OtherQueue,
+    },
+    Get {
+        id: String,
+    },
+    Cancel {
+        #[command(flatten)]
+        named: Named,
+        #[command(flatten)]
+        queue: OtherQueue,
+    },
+    Reschedule {
+        #[command(flatten)]
+        moved: Moved,
+        #[command(flatten)]
+        queue: OtherQueue,
+    },
+    Redrive(RedriveArgs),
+    Delete(DeleteArgs),
+    #[command(subcommand)]
+    Dead(Dead),
+    Pause(OtherQueue),
+    Resume(OtherQueue),
+    /// Ends the long task that is under way; with an id the handler of that message
+    Stop {
+        id: Option<String>,
+    },
+    Filter {
+        words: Vec<String>,
+    },
+    Queue {
+        name: QueueName,
+    },
+    Help,
+    #[command(alias = "exit")]
+    Quit,
+}
+
+#[derive(Debug, Subcommand)]
+enum Dead {
+    Redrive(RedriveArgs),
+    Delete(DeleteArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct RedriveArgs {
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    how: How,
+    #[command(flatten)]
+    queue: OtherQueue,
+}
+
+#[derive(Debug, clap::Args)]
+struct DeleteArgs {
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    queue: OtherQueue,
+}
+
+#[derive(Debug, clap::Args)]
+struct OtherQueue {
+    /// Another queue than the one on the screen
+    #[arg(long, short, value_name = "NAME")]
+    queue: Option<QueueName>,
+}
+
+impl OtherQueue {
+    fn or(self, queue: &QueueName) -> QueueName {
+        self.queue.unwrap_or_else(|| queue.clone())
+    }
+}
+
+/// The grammar of the prompt.
+pub(super) struct Prompt;
+
+impl Grammar for Prompt {
+    fn parse(&self, line: &str, queue: &QueueName) -> Result<Line, String> {
+        let line = line.trim_start();
+        let words = words(line.strip_prefix(':').unwrap_or(line))?;
+        let typed = Typed::try_parse_from(words).map_err(|error| said_by(&error))?;
+        meant(typed.what, queue)
+    }
+
+    fn complete(&self, before: &str) -> Vec<String> {
+        let word = before
+            .rsplit(char::is_whitespace)
+            .next()
+            .unwrap_or_default();
+        let mut known: Vec<&str> = before[..before.len() - word.len()]
+            .split_whitespace()
+            .collect();
+        if let Some(path) = word.strip_prefix('@') {
+            return files(path)
+                .into_iter()
+                .map(|path| format!("@{path}"))
+                .collect();
+        }
+        let mut command = &Typed::command();
+        while let (Some(name), true) = (known.first(), command.has_subcommands()) {
+            match command.find_subcommand(name) {
+                Some(found) => command = found,
+                None => return Vec::new(),
+            }
+            known.remove(0);
+        }
+        let mut words: Vec<String> = if word.starts_with('-') {
+            command
+                .get_arguments()
+                .filter_map(|arg| Some(format!("--{}", arg.get_long()?)))
+                .collect()
+        } else {
+            command
+                .get_subcommands()
+                .map(|command| command.get_name().to_owned())
+                .collect()
+        };
+        words.retain(|known| known.starts_with(word));
+        words.sort();
+        words
+    }
+}
+
+fn meant(what: What, queue: &QueueName) -> Result<Line, String> {
+    Ok(Line::Do(match what {
+        What::Send {
+            message,
+            queue: other,
+        } => {
+            let text = message
+                .payload
+                .as_deref()
+                .ok_or("give the payload: text, or @FILE for the bytes of a file")?;
+            let bytes = payload::read_at_prompt(text, message.max_payload)?;
+            Command::Send(other.or(queue), Box::new(message.message(bytes)?))
+        }
+        What::Get { id } => return Ok(Line::Open(id.into())),
+        What::Cancel {
+            named,
+            queue: other,
+        } => Command::Cancel(other.or(queue), named.ids()),
+        What::Reschedule {
+            moved,
+            queue: other,
+        } => Command::Reschedule(other.or(queue), moved.named.ids(), moved.timing.due()),
+        What::Redrive(args) | What::Dead(Dead::Redrive(args)) => redrive(args, queue)?,
+        What::Delete(args) | What::Dead(Dead::Delete(args)) => {
+            Command::Delete(args.queue.or(queue), which(&args.which))
+        }
+        What::Pause(other) => Command::Pause(other.or(queue), true),
+        What::Resume(other) => Command::Pause(other.or(queue), false),
+        What::Stop { id: None } => Command::StopTask,
+        What::Stop { id: Some(id) } => Command::StopHandler(queue.clone(), id.into()),
+        What::Filter { words } => {
+            let filter = Filter::parse(&words.join(" ")).map_err(|error| error.to_string())?;
+            return Ok(Line::Filter(filter));
+        }
+        What::Queue { name } => return Ok(Line::Queue(name)),
+        What::Help => return Ok(Line::Help),
+        What::Quit => return Ok(Line::Quit),
+    }))
+}
+
+fn which(which: &Which) -> control::Which {
+    match which.ids() {
+        Some(ids) => control::Which::Ids(ids),
+        None => control::Which::Matching(Filter::default()),
+    }
+}
+
+fn redrive(args: RedriveArgs, queue: &QueueName) -> Result<Command, String> {
+    let queue = args.queue.or(queue);
+    let which = which(&args.which);
+    let Some(text) = args.how.payload else {
+        return Ok(Command::Redrive {
+            queue,
+            which,
+            retries: args.how.retries,
+            rate: args.how.rate,
+        });
+    };
+    let bytes = payload::read_at_prompt(&text, PAYLOAD_MAX_DEFAULT)?;
+    payload::check(&bytes, &Vec::new(), PAYLOAD_MAX_DEFAULT)?;
+    match which {
+        control::Which::Ids(ids) if ids.len() == 1 => Ok(Command::RedriveEdited {
+            queue,
+            id: ids[0].clone(),
+            payload: bytes,
+            retries: args.how.retries,
+        }),
+        _ => Err("--payload is for one dead letter: name one".to_owned()),
+    }
+}
+
+/// What the parser says of a mistake, without what only a shell has a use for.
+fn said_by(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let lines = text.lines().map(str::trim).filter(|line| {
+        !line.is_empty() && !line.starts_with("Usage:") && !line.starts_with("For more information")
+    });
+    let text = lines.collect::<Vec<_>>().join(" ");
+    text.strip_prefix("error: ").unwrap_or(&text).to_owned()
+}
+
+/// The words of a line: quoted with ' or " as in a shell, while a word that begins a JSON object or
+/// list goes on to its end as it is, quotes and blanks included.
+fn words(line: &str) -> Result<Vec<String>, String> {
+    let mut words = Vec::new();
+    let mut rest = line.trim_start();
+    while !rest.is_empty() {
+        let (word, after) = match json_end(rest) {
+            Some(end) => (rest[..end].to_owned(), &rest[end..]),
+            None => word(rest)?,
+        };
+        words.push(word);
+        rest = after.trim_start();
+    }
+    Ok(words)
+}
+
+/// Where the JSON object or list ends with which the text begins.
+fn json_end(text: &str) -> Option<usize> {
+    if !text.starts_with(['{', '[']) {
+        return None;
+    }
+    let mut values =
+        serde_json::Deserializer::from_str(text).into_iter::<&serde_json::value::RawValue>();
+    values.next()?.ok()?;
+    Some(values.byte_offset())
+}
+
+/// The first word, without its quotes, and what follows.
+fn word(text: &str) -> Result<(String, &str), String> {
+    let mut word = String::new();
+    let mut quote = None;
+    let mut chars = text.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match (quote, c) {
+            (None, c) if c.is_whitespace() => return Ok((word, &text[at..])),
+            (None, '\'' | '"') => quote = Some(c),
+            (Some(open), c) if c == open => quote = None,
+            (None | Some('"'), '\\') => {
+                if let Some((_, next)) = chars.next() {
+                    // Within quotes a backslash is only for what would end them.
+                    if quote.is_some() && !matches!(next, '"' | '\\') {
+                        word.push('\\');
+                    }
+                    word.push(next);
+                }
+            }
+            (_, c) => word.push(c),
+        }
+    }
+    match quote {
+        Some(quote) => Err(format!("a {quote} is not closed")),
+        None => Ok((word, "")),
+    }
+}
+
+/// Files whose paths begin so.
+fn files(path: &str) -> Vec<String> {
+    let (folder, start) = path
+        .rsplit_once('/')
+        .map_or(("", path), |(folder, start)| (folder, start));
+    let place = match folder {
+        "" if path.starts_with('/') => "/",
+        "" => ".",
+        folder => folder,
+    };
+    let Ok(entries) = std::fs::read_dir(place) else {
+        return Vec::new();
+    };
+    let prefix = &path[..path.len() - start.len()];
+    let mut found: Vec<String> = entries
+        .filter_map(Result::ok)
+        .take(1000)
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let end = if entry.file_type().ok()?.is_dir() {
+                "/"
+            } else {
+                ""
+            };
+            name.starts_with(start)
+                .then(|| format!("{prefix}{name}{end}"))
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::DEFAULT_QUEUE;
+    use crate::message::Due;
+    use std::time::Duration;
+
+    fn parse(line: &str) -> Result<Line, String> {
+        Prompt.parse(line, &DEFAULT_QUEUE.parse().unwrap())
+    }
+
+    #[test]
+    fn words_are_quoted_as_in_a_shell_and_json_stands_for_itself() {
+        for (line, expected) in [
+            ("send hello --in 5s", vec!["send", "hello", "--in", "5s"]),
+            (
+                r#"send {"a": "b c"} --in 5s"#,
+                vec!["send", r#"{"a": "b c"}"#, "--in", "5s"],
+            ),
+            (
+                r#"send '{"a":1}' x\ y "it's \"so\" \n""#,
+                vec!["send", r#"{"a":1}"#, "x y", r#"it's "so" \n"#],
+            ),
+            ("send [1, 2]\n", vec!["send", "[1, 2]"]),
+            ("send {not json}", vec!["send", "{not", "json}"]),
+            ("send {\n  \"a\": 1\n}", vec!["send", "{\n  \"a\": 1\n}"]),
+        ] {
+            assert_eq!(words(line).unwrap(), expected, "{line}");
+        }
+        assert!(words("send 'open").unwrap_err().contains("not closed"));
+    }
+
+    #[test]
+    fn a_line_means_what_the_command_line_means() {
+        let Line::Do(Command::Send(queue, message)) =
+            parse(r#"send {"a": 1} --in 1500ms --retries 5 --header k=v --queue other"#).unwrap()
+        else {
+            panic!("it is a send");
+        };
+        assert_eq!(queue.as_str(), "other");
+        assert_eq!(message.payload, br#"{"a": 1}"#);
+        assert_eq!(message.due, Due::In(Duration::from_millis(1500)));
+        assert_eq!((message.retries, message.headers.len()), (5, 1));
+        let queue: QueueName = "default".parse().unwrap();
+        for (line, command) in [
+            (":pause", Command::Pause(queue.clone(), true)),
+            ("resume -q default", Command::Pause(queue.clone(), false)),
+            (
+                "cancel a b",
+                Command::Cancel(queue.clone(), vec!["a".into(), "b".into()]),
+            ),
+            ("stop", Command::StopTask),
+            (
+                "dead delete x",
+                Command::Delete(queue.clone(), control::Which::Ids(vec!["x".into()])),
+            ),
+            (
+                "redrive all --rate 50",
+                Command::Redrive {
+                    queue: queue.clone(),
+                    which: control::Which::Matching(Filter::default()),
+                    retries: None,
+                    rate: Some(50),
+                },
+            ),
+            (
+                "redrive x --payload y",
+                Command::RedriveEdited {
+                    queue: queue.clone(),
+                    id: "x".into(),
+                    payload: b"y".to_vec(),
+                    retries: None,
+                },
+            ),
+        ] {
+            assert_eq!(parse(line), Ok(Line::Do(command)), "{line}");
+        }
+        assert_eq!(parse("q"), parse("quit").or(parse("q")));
+        assert_eq!(parse("get abc"), Ok(Line::Open("abc".into())));
+    }
+
+    #[test]
+    fn a_mistake_is_said_in_one_line() {
+        for (line, says) in [
+            ("send", "give the payload"),
+            ("send -", "no stdin"),
+            ("send @/nowhere/at/all", "cannot read"),
+            ("send @/dev/null", "not a file"),
+            ("send x --in 5", "not a duration"),
+            ("send x --in 5s --at 14:00", "cannot be used with"),
+            ("send x --header y", "KEY=VALUE"),
+            ("frobnicate", "unrecognized"),
+            ("redrive", "required"),
+            ("redrive a b --payload x", "name one"),
+            ("filter reason:", "nothing to look for"),
+        ] {
+            let error = parse(line).unwrap_err();
+            assert!(
+                error.contains(says) && !error.contains('\n'),
+                "{line}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn words_flags_and_files_are_completed() {
+        assert_eq!(Prompt.complete("re"), ["redrive", "reschedule", "resume"]);
+        assert_eq!(Prompt.complete("send x --re"), ["--retries"]);
+        assert_eq!(Prompt.complete("dead red"), ["redrive"]);
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("payload.json"), "{}").unwrap();
+        let start = format!("@{}/pay", folder.path().display());
+        assert_eq!(
+            Prompt.complete(&format!("send {start}")),
+            [format!("{start}load.json")]
+        );
+    }
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Typed::command().debug_assert();
+    }
+}

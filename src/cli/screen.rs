@@ -1,0 +1,288 @@
+//! The dashboard as the command line sets it up: with a host in this process, alone, or one frame.
+
+use std::future::Future;
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use super::open::Missing;
+use super::prompt::Prompt;
+use super::{Exit, StoreArgs, Usage, log, open};
+use crate::control::desk::Desk;
+use crate::control::{LogRing, Stage};
+use crate::dashboard::{self, Settings, Setup, Theme, key_lines, keymap};
+use crate::host::{Host, Summary};
+use crate::message::QueueName;
+use crate::store::Store;
+use crate::text::printable;
+
+/// How the dashboard looks and what it may do.
+#[derive(Debug, Clone, Args)]
+pub(super) struct ScreenArgs {
+    /// Change nothing from the dashboard
+    #[arg(long, env = "DQHOST_READ_ONLY", value_parser = clap::builder::BoolishValueParser::new())]
+    read_only: bool,
+    /// Draw the dashboard with ASCII signs only
+    #[arg(long, env = "DQHOST_ASCII", value_parser = clap::builder::BoolishValueParser::new())]
+    ascii: bool,
+    /// Colours for a dark or a light background; NO_COLOR means none
+    #[arg(
+        long,
+        value_name = "THEME",
+        default_value = "auto",
+        env = "DQHOST_THEME"
+    )]
+    theme: ThemeArg,
+    /// Print one frame of the dashboard and exit, handling nothing
+    #[arg(long, value_name = "FORMAT", num_args = 0..=1, default_missing_value = "text", require_equals = true)]
+    snapshot: Option<SnapshotFormat>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ThemeArg {
+    Auto,
+    Dark,
+    Light,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum SnapshotFormat {
+    Text,
+    Ansi,
+    Svg,
+}
+
+fn is_set(name: &str) -> bool {
+    std::env::var_os(name).is_some_and(|value| !value.is_empty())
+}
+
+impl ScreenArgs {
+    fn settings(&self) -> Settings {
+        // What some terminals say of themselves: "foreground;background", 7 and 15 being white.
+        let says_light = || {
+            let colors = std::env::var("COLORFGBG").unwrap_or_default();
+            matches!(colors.rsplit(';').next(), Some("7" | "15"))
+        };
+        Settings {
+            theme: Theme {
+                light: match self.theme {
+                    ThemeArg::Auto => says_light(),
+                    ThemeArg::Dark => false,
+                    ThemeArg::Light => true,
+                },
+                no_color: is_set("NO_COLOR"),
+                ascii: self.ascii,
+            },
+            read_only: self.read_only,
+        }
+    }
+
+    /// True when one frame is wanted and nothing else.
+    pub(super) fn is_snapshot(&self) -> bool {
+        self.snapshot.is_some()
+    }
+}
+
+/// True when there is a terminal for a dashboard.
+pub(super) fn has_terminal() -> bool {
+    io::stdin().is_terminal()
+        && io::stdout().is_terminal()
+        && std::env::var("TERM").is_ok_and(|term| !term.is_empty() && term != "dumb")
+}
+
+/// A folder of this user's for logs and typed lines, made if need be.
+fn state_folder() -> Option<PathBuf> {
+    let base = std::env::var_os("XDG_STATE_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
+        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state")))?;
+    let folder = base.join("dqhost");
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&folder)
+        .ok()?;
+    Some(folder)
+}
+
+/// Sends the log to the screen and to a file. Call it before anything is logged.
+pub(super) fn start_log(level: &str, json: bool) -> anyhow::Result<Arc<LogRing>> {
+    let ring = Arc::new(LogRing::default());
+    let file = state_folder().map(|folder| folder.join("dqhost.log"));
+    log::to_screen(level, json, &ring, file)?;
+    Ok(ring)
+}
+
+fn setup(args: &ScreenArgs) -> Setup {
+    Setup {
+        settings: args.settings(),
+        grammar: Box::new(Prompt),
+        lines: state_folder().map(|folder| folder.join("lines")),
+    }
+}
+
+/// Prints one frame.
+pub(super) async fn snapshot(
+    args: &ScreenArgs,
+    store: Arc<dyn Store>,
+    queues: Vec<QueueName>,
+) -> anyhow::Result<Exit> {
+    let desk = Desk {
+        store,
+        queues,
+        host: None,
+        read_only: true,
+    };
+    let snapshot = desk.snapshot().await?;
+    let size = match crossterm::terminal::size() {
+        Ok(size) if io::stdout().is_terminal() => size,
+        _ => (number("COLUMNS", 120), number("LINES", 40)),
+    };
+    let picture = dashboard::frame_of(args.settings(), snapshot, size);
+    let text = match args.snapshot {
+        Some(SnapshotFormat::Ansi) => picture.ansi(),
+        Some(SnapshotFormat::Svg) => picture.svg(),
+        Some(SnapshotFormat::Text) | None => picture.text(),
+    };
+    io::stdout().lock().write_all(text.as_bytes())?;
+    Ok(Exit::Done)
+}
+
+/// A size from the environment, within what can be drawn.
+fn number(name: &str, default: u16) -> u16 {
+    let value = std::env::var(name)
+        .ok()
+        .and_then(|value| value.parse().ok());
+    value.unwrap_or(default).clamp(10, 500)
+}
+
+/// Runs a host with the dashboard on top, until the host has ended.
+///
+/// A dashboard that fails takes nothing with it: the terminal is given back, and the host goes on
+/// without.
+pub(super) async fn with_host(
+    args: &ScreenArgs,
+    host: Host,
+    (stage, stages): (watch::Sender<Stage>, watch::Receiver<Stage>),
+    (store, queues): (Arc<dyn Store>, Vec<QueueName>),
+    logs: Arc<LogRing>,
+) -> anyhow::Result<Summary> {
+    let desk = Desk {
+        store,
+        queues,
+        host: Some((host.monitor(), stage.clone())),
+        read_only: args.read_only,
+    };
+    let (wires, desk) = desk.open(Arc::clone(&logs));
+    let (ended, mut has_ended) = watch::channel(false);
+    let host = tokio::spawn(async move {
+        let summary = host.run(stages).await;
+        ended.send_replace(true);
+        summary
+    });
+    let end = async move {
+        let _ = has_ended.wait_for(|ended| *ended).await;
+    };
+    let screen = tokio::spawn(dashboard::run(setup(args), wires, end));
+    let trouble = match screen.await {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(format!("the terminal is gone: {error}")),
+        Err(panic) => Some(format!("a bug in dqhost: {panic}")),
+    };
+    if let Some(trouble) = &trouble {
+        tracing::error!("the dashboard has ended: {trouble}");
+        eprintln!("the dashboard has ended: {}", printable(trouble));
+        eprintln!("the host goes on; Ctrl-C stops it");
+    } else {
+        // It ends with the host, or when the terminal has gone: then nobody is left to watch it.
+        stage.send_if_modified(|now| {
+            let is_first = *now == Stage::Run;
+            *now = (*now).max(Stage::Drain);
+            is_first
+        });
+    }
+    let summary = host.await.context("the host")?;
+    drop(desk);
+    if let Some(file) = logs.file() {
+        eprintln!("the log is in {file}");
+    }
+    Ok(summary)
+}
+
+#[derive(Debug, Args)]
+pub(super) struct TopArgs {
+    /// The queue; without it all that this store knows of. May be repeated
+    #[arg(long, short, value_name = "NAME")]
+    queue: Vec<QueueName>,
+    #[command(flatten)]
+    screen: ScreenArgs,
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+/// `dqhost top`: the dashboard without a host.
+pub(super) async fn top(args: TopArgs) -> anyhow::Result<Exit> {
+    if args.screen.is_snapshot() {
+        log::to_stderr("warn", false)?;
+        let store = open::store(&args.store, Missing::Refuse).await?;
+        return snapshot(&args.screen, store, args.queue).await;
+    }
+    if !has_terminal() {
+        return Err(Usage(
+            "there is no terminal for a dashboard: `dqhost top --snapshot` prints one frame, \
+             `dqhost stats` the numbers"
+                .to_owned(),
+        )
+        .into());
+    }
+    let store = open::store(&args.store, Missing::Refuse).await?;
+    let logs = start_log("info", false)?;
+    let desk = Desk {
+        store,
+        queues: args.queue,
+        host: None,
+        read_only: args.screen.read_only,
+    };
+    let (wires, _desk) = desk.open(logs);
+    let screen = tokio::spawn(dashboard::run(setup(&args.screen), wires, told_to_end()?));
+    match screen.await {
+        Ok(result) => result.context("the terminal")?,
+        Err(panic) => anyhow::bail!("a bug in dqhost: {panic}"),
+    }
+    Ok(Exit::Done)
+}
+
+/// Returns at the first signal that ends a program.
+fn told_to_end() -> anyhow::Result<impl Future<Output = ()> + Send + 'static> {
+    let mut signals = [
+        SignalKind::terminate(),
+        SignalKind::interrupt(),
+        SignalKind::hangup(),
+    ]
+    .into_iter()
+    .map(signal)
+    .collect::<io::Result<Vec<_>>>()
+    .context("listening for signals")?;
+    Ok(async move {
+        let waits = signals.iter_mut().map(|signal| Box::pin(signal.recv()));
+        futures_util::future::select_all(waits).await;
+    })
+}
+
+/// `dqhost keys`: the table of keys.
+pub(super) fn keys() -> anyhow::Result<Exit> {
+    let mut out = io::stdout().lock();
+    for (name, scope) in keymap::PLACES {
+        writeln!(out, "{name}")?;
+        for (keys, help) in key_lines(scope) {
+            writeln!(out, "  {keys:<18} {help}")?;
+        }
+    }
+    Ok(Exit::Done)
+}
