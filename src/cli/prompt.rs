@@ -60,7 +60,7 @@ enum What {
         name: QueueName,
     },
     Help,
-    #[command(alias = "exit")]
+    #[command(aliases = ["exit", "q"])]
     Quit,
 }
 
@@ -396,7 +396,10 @@ mod tests {
         ] {
             assert_eq!(parse(line), Ok(Line::Do(command)), "{line}");
         }
-        assert_eq!(parse("q"), parse("quit").or(parse("q")));
+        assert_eq!(
+            (parse("q"), parse("quit")),
+            (Ok(Line::Quit), Ok(Line::Quit))
+        );
         assert_eq!(parse("get abc"), Ok(Line::Open("abc".into())));
     }
 

@@ -171,7 +171,8 @@ async fn read(shared: Arc<Shared>) {
         let result = queue_views(&shared.desk, &before, with_hosts).await;
         let queues = match result {
             Ok(queues) => {
-                if with_hosts {
+                // A host that has just begun is there a moment later.
+                if with_hosts && queues.iter().any(|queue| !queue.hosts.is_empty()) {
                     hosts_at = Some(Instant::now());
                 }
                 let count = u32::try_from(queues.len()).unwrap_or(u32::MAX);
@@ -215,10 +216,11 @@ async fn read_seen(shared: &Shared, changed: bool) -> StoreResult<()> {
             part.seen_at.map(|at| at.elapsed()),
         )
     };
-    let every = if changed {
-        SEEN_EVERY
-    } else {
-        SEEN_AT_REST_EVERY
+    let every = match &look {
+        // It costs little, and is what a person waits for.
+        Look::Message { .. } if changed => Duration::ZERO,
+        _ if changed => SEEN_EVERY,
+        _ => SEEN_AT_REST_EVERY,
     };
     if !is_other && age.is_some_and(|age| age < every) {
         return Ok(());

@@ -103,7 +103,7 @@ fn wrong_usage_is_refused_before_anything_is_sent() {
     fs::write(&file, &long).unwrap();
     let at_file = format!("@{}", file.display());
     for (args, says) in [
-        (vec!["send"], "PAYLOAD"),
+        (vec!["send"], "give the payload"),
         (vec!["send", "x", "--in", "-5s"], "must not be negative"),
         (vec!["send", "x", "--in", "soon"], "not a duration"),
         (vec!["send", "x", "--in", "5"], "with a unit"),

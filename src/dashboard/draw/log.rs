@@ -9,6 +9,14 @@ use super::super::state::State;
 use super::{put, safe};
 use crate::control::{LogLevel, LogLine};
 
+/// The line with the time of day only, if it begins with a time.
+fn without_date(line: &str) -> &str {
+    let is_dated = line
+        .get(..20)
+        .is_some_and(|time| time.as_bytes()[10] == b'T');
+    if is_dated { &line[11..] } else { line }
+}
+
 pub(super) fn draw(state: &mut State, area: Rect, buffer: &mut Buffer) {
     let theme = state.settings.theme;
     let rows = usize::from(area.height.saturating_sub(1));
@@ -41,7 +49,7 @@ pub(super) fn draw(state: &mut State, area: Rect, buffer: &mut Buffer) {
             LogLevel::Info if line.is_guest => theme.good(),
             LogLevel::Info => Style::new(),
         };
-        lines.push(Line::styled(safe(&line.text, width), style));
+        lines.push(Line::styled(safe(without_date(&line.text), width), style));
     }
     put(lines, area, buffer);
 }
