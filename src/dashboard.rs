@@ -159,7 +159,8 @@ impl Frames {
     }
 
     fn log_has_grown(&self, state: &State) -> bool {
-        state.screen == state::Screen::Log && state.logs.added() != self.log_lines
+        let is_shown = matches!(state.screen, state::Screen::Log | state::Screen::Overview);
+        is_shown && state.logs.added() != self.log_lines
     }
 }
 

@@ -123,8 +123,5 @@ pub(super) async fn send(args: SendArgs) -> anyhow::Result<Exit> {
 }
 
 fn no_payload() -> Usage {
-    Usage(
-        "give the payload: text, @FILE for the bytes of a file, or - for stdin"
-            .to_owned(),
-    )
+    Usage("give the payload: text, @FILE for the bytes of a file, or - for stdin".to_owned())
 }

@@ -7,6 +7,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::{Buffer, Cell};
 use ratatui::style::{Color, Modifier};
+use ratatui::text::Span;
 
 use super::draw;
 use super::state::State;
@@ -35,41 +36,43 @@ impl Picture {
     /// The characters, a line for each row, without blanks at the ends.
     #[must_use]
     pub fn text(&self) -> String {
-        self.lines(|line, cell| line.push_str(cell.symbol()))
+        self.lines(|_| String::new())
     }
 
     /// The same with the colours of a terminal.
     #[must_use]
     pub fn ansi(&self) -> String {
-        self.lines(|line, cell| {
-            let _ = write!(line, "\x1b[0{}m{}", codes(cell), cell.symbol());
-        })
+        self.lines(|cell| format!("\x1b[0{}m", codes(cell)))
     }
 
-    fn lines(&self, put: impl Fn(&mut String, &Cell)) -> String {
+    /// A line for each row, with `look` before every part that looks different from the one before.
+    fn lines(&self, look: impl Fn(&Cell) -> String) -> String {
         let mut text = String::new();
         for row in self.rows() {
+            let is_blank = |cell: &Cell| cell.symbol() == " " && !is_reversed(cell);
             let end = row
                 .iter()
-                .rposition(|cell| cell.symbol() != " ")
+                .rposition(|cell| !is_blank(cell))
                 .map_or(0, |at| at + 1);
-            let mut line = String::new();
-            let mut hidden = 0;
+            let (mut hidden, mut looks) = (0, look(&Cell::EMPTY));
             for cell in &row[..end] {
                 // A wide character covers the cells behind it.
                 if hidden > 0 {
                     hidden -= 1;
                     continue;
                 }
-                put(&mut line, cell);
-                hidden = ratatui::text::Span::raw(cell.symbol())
-                    .width()
-                    .saturating_sub(1);
+                let now = look(cell);
+                if now != looks {
+                    text.push_str(&now);
+                    looks = now;
+                }
+                text.push_str(cell.symbol());
+                hidden = Span::raw(cell.symbol()).width().saturating_sub(1);
             }
-            if line.contains('\x1b') {
-                line.push_str("\x1b[0m");
+            let plain = look(&Cell::EMPTY);
+            if looks != plain {
+                text.push_str(&plain);
             }
-            text.push_str(&line);
             text.push('\n');
         }
         text
@@ -93,7 +96,7 @@ impl Picture {
         for (y, row) in self.rows().enumerate() {
             for (x, run) in runs(row) {
                 let text: String = run.iter().map(Cell::symbol).collect();
-                if text.trim().is_empty() && !run[0].modifier.contains(Modifier::REVERSED) {
+                if text.trim().is_empty() && !is_reversed(&run[0]) {
                     continue;
                 }
                 svg_run(
@@ -107,6 +110,10 @@ impl Picture {
         svg.push_str("</svg>\n");
         svg
     }
+}
+
+fn is_reversed(cell: &Cell) -> bool {
+    cell.modifier.contains(Modifier::REVERSED)
 }
 
 /// Neighbours that look the same, with where they begin.
@@ -124,7 +131,7 @@ fn svg_run(svg: &mut String, (x, y): (usize, usize), cell: &Cell, text: &str) {
     let (width, height) = CELL;
     let mut color = hex_color(cell.fg);
     let length = text.chars().count() * width;
-    if cell.modifier.contains(Modifier::REVERSED) {
+    if is_reversed(cell) {
         let _ = writeln!(
             svg,
             "<rect x=\"{x}\" y=\"{y}\" width=\"{length}\" height=\"{height}\" fill=\"{color}\"/>"

@@ -13,6 +13,7 @@
 mod cli;
 mod contract;
 mod copy;
+mod dashboard;
 mod file;
 mod guests;
 mod host;

@@ -1,4 +1,5 @@
-//! Panics on every message, which is a trap for the host.
+//! Panics on every message, which is a trap for the host. What the payload holds it prints and puts
+//! into the panic's message, as it is.
 
 wit_bindgen::generate!({ path: "../../wit", world: "consumer" });
 
@@ -9,7 +10,9 @@ struct Handler;
 
 impl Guest for Handler {
     fn handle(msg: Message) -> Verdict {
-        panic!("attempt {}: a bug in the handler", msg.attempt);
+        let text = String::from_utf8_lossy(&msg.payload);
+        println!("{text}");
+        panic!("attempt {}: a bug in the handler{text}", msg.attempt);
     }
 }
 

@@ -6,6 +6,7 @@ use ratatui::style::Style;
 use ratatui::text::Line;
 
 use super::super::state::State;
+use super::super::theme::Theme;
 use super::{put, safe};
 use crate::control::{LogLevel, LogLine};
 
@@ -42,14 +43,26 @@ pub(super) fn draw(state: &mut State, area: Rect, buffer: &mut Buffer) {
     }
     let width = usize::from(area.width);
     let mut lines = vec![Line::styled(safe(&head, width), theme.dim())];
-    for line in shown {
-        let style = match line.level {
-            LogLevel::Error => theme.bad(),
-            LogLevel::Warn => theme.warn(),
-            LogLevel::Info if line.is_guest => theme.good(),
-            LogLevel::Info => Style::new(),
-        };
-        lines.push(Line::styled(safe(without_date(&line.text), width), style));
-    }
+    lines.extend(shown.iter().map(|line| log_line(&theme, line, width)));
     put(lines, area, buffer);
+}
+
+/// The last lines.
+pub(super) fn latest(state: &State, count: usize, width: usize) -> Vec<Line<'static>> {
+    let theme = &state.settings.theme;
+    let lines = state.logs.latest(count, 0, |_| true);
+    lines
+        .iter()
+        .map(|line| log_line(theme, line, width))
+        .collect()
+}
+
+fn log_line(theme: &Theme, line: &LogLine, width: usize) -> Line<'static> {
+    let style = match line.level {
+        LogLevel::Error => theme.bad(),
+        LogLevel::Warn => theme.warn(),
+        LogLevel::Info if line.is_guest => theme.good(),
+        LogLevel::Info => Style::new(),
+    };
+    Line::styled(safe(without_date(&line.text), width), style)
 }

@@ -48,6 +48,12 @@ pub(super) fn draw(state: &State, now: Instant, area: Rect, buffer: &mut Buffer)
     lines.extend(attempts(theme, view, area.width));
     lines.extend(hosts(state, view));
     lines.extend(warnings(state, view, now));
+    let room = usize::from(area.height).saturating_sub(lines.len() + 2);
+    if room > 1 {
+        lines.push(Line::default());
+        lines.push(Line::styled("   log", theme.dim()));
+        lines.extend(super::log::latest(state, room, usize::from(area.width)));
+    }
     put(lines, area, buffer);
 }
 

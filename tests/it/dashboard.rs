@@ -1,0 +1,10 @@
+//! The dashboard: every screen as it is drawn, every key, and the whole of it in a terminal.
+
+mod hostile;
+mod keys;
+mod outage;
+mod sample;
+mod screens;
+mod terminal;
+mod tty;
+mod walk;

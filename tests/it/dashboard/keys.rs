@@ -1,0 +1,178 @@
+//! Every key of the table, in every place where it works: where it leads and what it asks for.
+
+use std::fmt::Write as _;
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use dqhost::dashboard::keymap::{self, Key, Scope};
+use dqhost::dashboard::update::{Effect, Event};
+
+use super::sample::{Sample, theme};
+
+/// A dashboard with its focus there.
+fn at(scope: Scope) -> Sample {
+    let mut sample = Sample::new(theme(), (80, 24));
+    let keys = match scope {
+        Scope::Overview => "",
+        Scope::Messages => "2",
+        Scope::Groups => "3",
+        Scope::Letters | Scope::Message | Scope::Confirm | Scope::Editor => "3\n",
+        Scope::InHand => "4",
+        Scope::Log => "5",
+        Scope::Help => "?",
+        Scope::Prompt => ":",
+    };
+    let more = match scope {
+        Scope::Message => "\n",
+        Scope::Confirm => "D",
+        Scope::Editor => "\ne",
+        _ => "",
+    };
+    for c in keys.chars().chain(more.chars()) {
+        match c {
+            '\n' => sample.enter(),
+            c => sample.press(KeyCode::Char(c), KeyModifiers::NONE),
+        };
+    }
+    assert_eq!(sample.state.scope(), scope);
+    sample
+}
+
+fn event(key: Key) -> KeyEvent {
+    match key {
+        Key::Char(c) if c.is_uppercase() => KeyEvent::new(KeyCode::Char(c), KeyModifiers::SHIFT),
+        Key::Char(c) => KeyEvent::new(KeyCode::Char(c), KeyModifiers::NONE),
+        Key::Ctrl(c) => KeyEvent::new(KeyCode::Char(c), KeyModifiers::CONTROL),
+        Key::Alt(code) => KeyEvent::new(code, KeyModifiers::ALT),
+        Key::Code(code) => KeyEvent::new(code, KeyModifiers::NONE),
+    }
+}
+
+/// What of the state a key may change.
+fn place(sample: &Sample) -> String {
+    let state = &sample.state;
+    let mut text = format!("{:?} {:?}", state.scope(), state.screen);
+    let mut note = |name: &str, value: String, is_usual: bool| {
+        if !is_usual {
+            write!(text, " {name}={value}").unwrap();
+        }
+    };
+    note(
+        "queue",
+        format!("{:?}", state.queue.as_ref().map(|q| q.as_str())),
+        state.queue.as_ref().is_some_and(|q| q.as_str() == "orders"),
+    );
+    note("list", state.state.to_string(), state.state == 0);
+    note("line", state.selected.to_string(), state.selected == 0);
+    note("from", state.offset.to_string(), state.offset == 0);
+    note(
+        "marks",
+        state.marks.len().to_string(),
+        state.marks.is_empty(),
+    );
+    note("zoom", state.zoom.to_string(), state.zoom == 0);
+    note("frozen", String::new(), !state.is_frozen);
+    note("guests", String::new(), !state.guests_only);
+    if let Some(opened) = &state.opened {
+        note(
+            "view",
+            format!("{:?}", opened.view),
+            opened.view == dqhost::dashboard::state::PayloadView::Json,
+        );
+        note("scroll", opened.scroll.to_string(), opened.scroll == 0);
+    }
+    if let Some(prompt) = &state.prompt {
+        note("text", format!("{:?}", prompt.text()), false);
+    }
+    text
+}
+
+#[test]
+fn every_key_in_every_place() {
+    let mut table = String::new();
+    for (name, scope) in keymap::PLACES {
+        writeln!(table, "{name}").unwrap();
+        for binding in keymap::in_scope(scope) {
+            for key in binding.keys {
+                let mut sample = at(scope);
+                let effects = sample.event(Event::Key(event(*key)));
+                let asks = |effect: &&Effect| {
+                    !matches!(effect, Effect::Command(dqhost::control::Command::Look(_)))
+                };
+                let effects: Vec<&Effect> = effects.iter().filter(asks).collect();
+                writeln!(
+                    table,
+                    "  {:<10} {:<28} {}",
+                    key.name(),
+                    format!("{:?}", binding.action),
+                    place(&sample)
+                )
+                .unwrap();
+                for effect in effects {
+                    writeln!(table, "  {:<39} asks {effect:?}", "").unwrap();
+                }
+                if let Some((notice, _)) = &sample.state.notice {
+                    writeln!(table, "  {:<39} says {:?}", "", notice.text).unwrap();
+                }
+            }
+        }
+    }
+    insta::assert_snapshot!(table);
+}
+
+#[test]
+fn a_yes_does_what_was_asked_and_a_no_does_not() {
+    for (keys, question) in [
+        ("3D", true),
+        ("3\nD", true),
+        ("2C", true),
+        ("4K", true),
+        ("3R", true),
+        ("q", true),
+    ] {
+        for yes in [true, false] {
+            let mut sample = Sample::new(theme(), (80, 24));
+            for c in keys.chars() {
+                match c {
+                    '\n' => sample.enter(),
+                    c => sample.press(KeyCode::Char(c), KeyModifiers::NONE),
+                };
+            }
+            assert_eq!(sample.state.scope() == Scope::Confirm, question, "{keys}");
+            let effects = sample.type_in(if yes { "y" } else { "n" });
+            let does = effects.iter().any(|effect| match effect {
+                Effect::Command(command) => !command.is_safe(),
+                _ => false,
+            });
+            assert_eq!(does, yes, "{keys}: {effects:?}");
+            assert_ne!(sample.state.scope(), Scope::Confirm);
+        }
+    }
+}
+
+#[test]
+fn nothing_is_changed_where_only_looking_is_allowed() {
+    for (_, scope) in keymap::PLACES {
+        for binding in keymap::in_scope(scope).filter(|binding| binding.changes) {
+            let mut sample = at(scope);
+            sample.state.settings.read_only = true;
+            let effects = sample.event(Event::Key(event(binding.keys[0])));
+            assert!(effects.is_empty(), "{binding:?}: {effects:?}");
+            let (notice, _) = sample.state.notice.as_ref().unwrap();
+            assert!(notice.text.contains("--read-only"));
+        }
+    }
+}
+
+#[test]
+fn edits_are_not_lost_by_one_key() {
+    let mut sample = at(Scope::Editor);
+    sample.type_in("x");
+    let escape = |sample: &mut Sample| sample.press(KeyCode::Esc, KeyModifiers::NONE);
+    escape(&mut sample);
+    assert_eq!(sample.state.scope(), Scope::Editor);
+    sample.type_in("y");
+    escape(&mut sample);
+    assert_eq!(sample.state.scope(), Scope::Editor);
+    escape(&mut sample);
+    assert_eq!(sample.state.scope(), Scope::Message);
+}

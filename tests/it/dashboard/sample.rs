@@ -1,0 +1,357 @@
+//! A state of things that has something of everything, the same in every run.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use dqhost::control::{
+    Counts, FailedAt, FailedSample, Group, HostInfo, InHand, LaneReport, Line, LogLevel, LogRing,
+    Look, Overview, OwnHost, Quantiles, QueueView, Seen, SeenHost, Snapshot, Stage, Summary,
+    Totals,
+};
+use dqhost::dashboard::update::{Effect, Event};
+use dqhost::dashboard::{Grammar, Settings, State, Theme};
+use dqhost::message::{Attempt, HistoryEntry, MessageId, QueueName, Record, State as In};
+
+/// The store's clock, unix milliseconds.
+pub(crate) const NOW_MS: u64 = 1_795_000_000_000;
+
+/// What does nothing with what is typed but say it.
+pub(crate) struct Echo;
+
+impl Grammar for Echo {
+    fn parse(&self, line: &str, _queue: &QueueName) -> Result<Line, String> {
+        match line {
+            "help" => Ok(Line::Help),
+            "get x" => Ok(Line::Open("x".into())),
+            other => Err(format!(
+                "{other:?} is not understood: use what this prompt knows"
+            )),
+        }
+    }
+
+    fn complete(&self, before: &str) -> Vec<String> {
+        let known = ["reschedule", "resume"];
+        let word = before.rsplit(' ').next().unwrap_or_default();
+        known
+            .iter()
+            .filter(|k| k.starts_with(word))
+            .map(|&k| k.to_owned())
+            .collect()
+    }
+}
+
+pub(crate) fn theme() -> Theme {
+    Theme {
+        light: false,
+        no_color: false,
+        ascii: false,
+    }
+}
+
+fn id(number: u32) -> MessageId {
+    format!("019a2b3c-0000-7000-8000-{number:012}")
+        .as_str()
+        .into()
+}
+
+fn attempt(number: u32, reason: &str) -> HistoryEntry {
+    HistoryEntry::Attempt(Attempt {
+        attempt: number,
+        at_ms: NOW_MS - 60_000 + u64::from(number) * 5_000,
+        class: "nacked".to_owned(),
+        reason: reason.to_owned(),
+        duration_ms: Some(12),
+        host: "5a6b7c8d-host".to_owned(),
+        handler: "17074e1bab856d1dd2ce812d".to_owned(),
+        log: "asking the bank\nit says no\n".to_owned(),
+    })
+}
+
+fn record(number: u32, state: In, history: Vec<HistoryEntry>) -> Record {
+    let failed = u32::try_from(history.len()).unwrap();
+    Record {
+        id: id(number),
+        state,
+        at_ms: match state {
+            In::Dead => Some(NOW_MS - u64::from(number) * 61_000),
+            In::Ready | In::Retry => None,
+            _ => Some(NOW_MS + u64::from(number) * 1_500),
+        },
+        attempts: failed,
+        retries_left: 3 - failed.min(3),
+        headers: vec![("tenant".to_owned(), "acme".to_owned())],
+        history,
+        payload: Some(
+            format!("{{\"order\":\"A-{number}\",\"total\":{}}}", number * 7).into_bytes(),
+        ),
+    }
+}
+
+fn queue(name: &str, counts: Counts, lane: Option<LaneReport>) -> QueueView {
+    QueueView {
+        name: name.parse().unwrap(),
+        overview: Overview {
+            counts,
+            paused: name == "mails",
+            now_ms: NOW_MS,
+            next_due_ms: (counts.pending > 0).then_some(NOW_MS + 1_240),
+            oldest_ready_ms: (counts.ready > 0).then_some(NOW_MS - 340),
+            failed: FailedSample {
+                partial: false,
+                backing_off: counts.pending.min(120),
+                by_failed: if counts.pending == 0 {
+                    Vec::new()
+                } else {
+                    [(1, 96, 0), (2, 20, 0), (3, 7, 7)]
+                        .map(|(failed, count, last)| FailedAt {
+                            failed,
+                            count,
+                            last,
+                        })
+                        .to_vec()
+                },
+            },
+        },
+        hosts: vec![SeenHost {
+            info: HostInfo {
+                id: "5a6b7c8d-1111-4222-8333-444455556666".to_owned(),
+                version: "0.1.0".to_owned(),
+                handler: "17074e1bab856d1dd2ce812d".to_owned(),
+                slots: 16,
+                in_flight: 3,
+            },
+            seen_ms_ago: 1_200,
+        }],
+        lane,
+    }
+}
+
+fn totals(second: u64) -> Totals {
+    Totals {
+        sent: second * 120 + second * second,
+        acked: second * 110 + second * second / 2,
+        nacked: second / 3 * 4,
+        ..Totals::default()
+    }
+}
+
+/// How things stand at a moment, so many seconds after the start.
+fn snapshot(at: Instant, second: u64) -> Snapshot {
+    let ms = Duration::from_millis;
+    let lane = LaneReport {
+        queue: "orders".parse().unwrap(),
+        handler: "17074e1bab856d1dd2ce812d".to_owned(),
+        running: 3,
+        took: Quantiles {
+            count: 900,
+            p50: Duration::from_micros(84),
+            p99: ms(12),
+        },
+        late: Quantiles {
+            count: 900,
+            p50: Duration::from_micros(1_900),
+            p99: ms(31),
+        },
+    };
+    let orders = Counts {
+        pending: 1_204_120,
+        ready: 12,
+        unack: 3,
+        retry: 5,
+        dead: 412,
+        moving: 0,
+        totals: totals(second),
+    };
+    let mails = Counts {
+        ready: 40,
+        dead: 1,
+        ..Counts::default()
+    };
+    let in_hand = |number: u32, secs: u64| InHand {
+        queue: "orders".parse().unwrap(),
+        id: id(number),
+        attempt: number,
+        attempts_max: 4,
+        since: at.checked_sub(Duration::from_secs(secs)).unwrap(),
+        lease_end: at + Duration::from_secs(15 - secs),
+        finished: number == 3,
+    };
+    Snapshot {
+        store: "redis://redis.example:6379/0".to_owned(),
+        read_at: Some(at),
+        outage: None,
+        queues: vec![
+            queue("orders", orders, Some(lane)),
+            queue("mails", mails, None),
+        ],
+        host: Some(OwnHost {
+            id: "5a6b7c8d-1111-4222-8333-444455556666".to_owned(),
+            slots: 16,
+            busy: 3,
+            stage: Stage::Run,
+            drained_by: None,
+            summary: Summary::default(),
+        }),
+        in_hand: vec![in_hand(1, 9), in_hand(2, 4), in_hand(3, 1)],
+        seen: Seen::Nothing,
+        task: None,
+    }
+}
+
+/// A dashboard in use, and the moment at which it is looked at.
+pub(crate) struct Sample {
+    pub state: State,
+    pub now: Instant,
+    second: u64,
+}
+
+impl Sample {
+    pub(crate) fn new(theme: Theme, size: (u16, u16)) -> Self {
+        let start = Instant::now() + Duration::from_hours(1);
+        let logs = Arc::new(LogRing::default());
+        logs.set_file("/home/me/.local/state/dqhost/dqhost.log");
+        for (level, is_guest, text) in [
+            (
+                LogLevel::Info,
+                false,
+                "2026-11-21T11:21:46.323122Z  INFO serving queue=orders",
+            ),
+            (
+                LogLevel::Info,
+                true,
+                "2026-11-21T11:22:20.101000Z  INFO queue=orders id=a asking the bank",
+            ),
+            (
+                LogLevel::Warn,
+                false,
+                "2026-11-21T11:22:20.192332Z  WARN dead queue=orders id=a class=rejected",
+            ),
+            (
+                LogLevel::Error,
+                false,
+                "2026-11-21T11:22:21.000000Z ERROR something is wrong",
+            ),
+        ] {
+            logs.add(level, is_guest, text);
+        }
+        let settings = Settings {
+            theme,
+            read_only: false,
+        };
+        let first = Arc::new(snapshot(start, 0));
+        let mut sample = Self {
+            state: State::new(settings, first, logs),
+            now: start,
+            second: 0,
+        };
+        sample.event(Event::Resize(size.0, size.1));
+        for _ in 0..70 {
+            sample.second += 1;
+            sample.now += Duration::from_secs(1);
+            sample.answer();
+        }
+        sample
+    }
+
+    /// Takes an event in, and what it asks the store for.
+    pub(crate) fn event(&mut self, event: Event) -> Vec<Effect> {
+        let effects = self.state.update(event, &Echo, self.now);
+        if effects
+            .iter()
+            .any(|effect| matches!(effect, Effect::Command(dqhost::control::Command::Look(_))))
+        {
+            self.answer();
+        }
+        effects
+    }
+
+    pub(crate) fn press(&mut self, code: KeyCode, modifiers: KeyModifiers) -> Vec<Effect> {
+        self.event(Event::Key(KeyEvent::new(code, modifiers)))
+    }
+
+    pub(crate) fn type_in(&mut self, text: &str) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        for c in text.chars() {
+            effects = self.press(KeyCode::Char(c), KeyModifiers::NONE);
+        }
+        effects
+    }
+
+    pub(crate) fn enter(&mut self) -> Vec<Effect> {
+        self.press(KeyCode::Enter, KeyModifiers::NONE)
+    }
+
+    /// The next snapshot, with what the screen looks at.
+    pub(crate) fn answer(&mut self) {
+        let mut next = snapshot(self.now, self.second);
+        next.seen = seen(&self.state.look);
+        self.state
+            .update(Event::Snapshot(Arc::new(next)), &Echo, self.now);
+    }
+}
+
+/// What the store has of what is looked at.
+fn seen(look: &Look) -> Seen {
+    let history = |number: u32| {
+        (1..=number)
+            .map(|n| attempt(n, "HTTP 503"))
+            .collect::<Vec<_>>()
+    };
+    let look = look.clone();
+    match &look {
+        Look::Nothing => Seen::Nothing,
+        Look::Messages { state, limit, .. } => {
+            let count = u32::try_from(*limit).unwrap().min(25);
+            let one = |number: u32| {
+                let failed = if *state == In::Dead { 4 } else { number % 5 };
+                record(number, *state, history(failed.min(4)))
+            };
+            Seen::Messages {
+                records: Arc::new((1..=count).map(one).collect()),
+                more: true,
+                cut: false,
+                look,
+            }
+        }
+        Look::Groups { .. } => {
+            let group = |reason: &str, count, minutes: u64| Group {
+                reason: reason.to_owned(),
+                count,
+                latest_ms: NOW_MS - minutes * 60_000,
+            };
+            let groups = vec![
+                group("nacked: HTTP 503", 380, 2),
+                group(
+                    "rejected: order # has the unknown status \"eaten by the dog\"",
+                    30,
+                    95,
+                ),
+                group("timed-out: no verdict within 30s", 2, 4000),
+            ];
+            Seen::Groups {
+                groups: Arc::new(groups),
+                cut: false,
+                look,
+            }
+        }
+        Look::Message { id: wanted, .. } if wanted.as_str() == "x" => {
+            Seen::Message { record: None, look }
+        }
+        Look::Message { id: wanted, .. } => {
+            let mut record = record(7, In::Dead, history(3));
+            record.id = wanted.clone();
+            record.history.insert(
+                0,
+                HistoryEntry::Redriven {
+                    redriven_from: id(99).to_string(),
+                    at_ms: NOW_MS - 7_200_000,
+                },
+            );
+            Seen::Message {
+                record: Some(Arc::new(record)),
+                look,
+            }
+        }
+    }
+}

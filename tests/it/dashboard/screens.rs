@@ -1,0 +1,202 @@
+//! Every screen at three sizes, with colours and without. `INSTA_UPDATE=always` writes them anew.
+
+use std::fmt::Write as _;
+
+use crossterm::event::{KeyCode, KeyModifiers};
+use dqhost::dashboard::update::Event;
+use dqhost::dashboard::{Theme, picture};
+
+use super::sample::{Sample, theme};
+
+const SIZES: [(u16, u16); 3] = [(120, 40), (80, 24), (40, 10)];
+
+/// The screen after `reach`, at every size: the text with colours as `‹31›`, then the frame without
+/// colours where it is drawn differently.
+fn frames(reach: impl Fn(&mut Sample)) -> String {
+    let mut text = String::new();
+    for size in SIZES {
+        for no_color in [false, true] {
+            let theme = Theme {
+                no_color,
+                ..theme()
+            };
+            let mut sample = Sample::new(theme, size);
+            reach(&mut sample);
+            let now = sample.now;
+            let shown = picture(&mut sample.state, now);
+            let looks = shown
+                .ansi()
+                .replace("\x1b[0;", "‹")
+                .replace("\x1b[0m", "‹›");
+            let how = if no_color { "NO_COLOR" } else { "colours" };
+            writeln!(text, "======== {}x{}, {how}", size.0, size.1).unwrap();
+            for line in looks.lines() {
+                // `‹1;31m` to `‹1;31›`.
+                let parts: Vec<&str> = line.split('‹').collect();
+                let mut shown = parts[0].to_owned();
+                for part in &parts[1..] {
+                    let closed = if part.starts_with('›') {
+                        (*part).to_owned()
+                    } else {
+                        part.replacen('m', "›", 1)
+                    };
+                    shown.push('‹');
+                    shown.push_str(&closed);
+                }
+                writeln!(text, "{shown}").unwrap();
+            }
+        }
+    }
+    text
+}
+
+macro_rules! screens {
+    ($($name:ident: $reach:expr;)*) => {
+        $(#[test]
+        fn $name() {
+            insta::assert_snapshot!(frames($reach));
+        })*
+    };
+}
+
+screens! {
+    overview: |_| {};
+    messages: |sample| {
+        sample.type_in("2jj ");
+    };
+    messages_filtered: |sample| {
+        sample.type_in("2]]]/order");
+        sample.enter();
+    };
+    one_message: |sample| {
+        sample.type_in("3");
+        sample.enter();
+        sample.enter();
+    };
+    one_message_in_hexadecimal: |sample| {
+        sample.type_in("2");
+        sample.enter();
+        sample.type_in("vv");
+    };
+    dead_letters_by_reason: |sample| {
+        sample.type_in("3j");
+    };
+    dead_letters: |sample| {
+        sample.type_in("3j");
+        sample.enter();
+        sample.type_in("aj");
+    };
+    in_hand: |sample| {
+        sample.type_in("4j");
+    };
+    log: |sample| {
+        sample.type_in("5");
+    };
+    help: |sample| {
+        sample.type_in("3?");
+    };
+    question: |sample| {
+        sample.type_in("3jD");
+    };
+    prompt_with_a_mistake: |sample| {
+        sample.type_in(":send oops");
+        sample.enter();
+    };
+    prompt_with_lines_and_words: |sample| {
+        sample.type_in(":");
+        sample.event(Event::Paste("send {\r\n  \"a\": 1\r\n} re".to_owned()));
+        sample.press(KeyCode::Tab, KeyModifiers::NONE);
+    };
+    editor: |sample| {
+        sample.type_in("3");
+        sample.enter();
+        sample.enter();
+        sample.type_in("e");
+    };
+    leaving: |sample| {
+        sample.type_in("q");
+    };
+    read_only: |sample| {
+        sample.state.settings.read_only = true;
+        sample.type_in("2C");
+    };
+    a_message_that_is_gone: |sample| {
+        sample.type_in(":get x");
+        sample.enter();
+    };
+    an_outage: |sample| {
+        sample.now += std::time::Duration::from_secs(7);
+        let mut snapshot = (*sample.state.snapshot).clone();
+        snapshot.outage = Some("redis://x is not reachable (counting): \x1b[31mrefused".to_owned());
+        sample.event(Event::Snapshot(snapshot.into()));
+    };
+    nothing_yet: |sample| {
+        let mut snapshot = (*sample.state.snapshot).clone();
+        snapshot.queues.clear();
+        snapshot.in_hand.clear();
+        sample.event(Event::Snapshot(snapshot.into()));
+    };
+}
+
+#[test]
+fn what_is_too_small_is_one_line() {
+    for size in [(39, 24), (80, 9), (20, 1)] {
+        let mut sample = Sample::new(theme(), size);
+        let now = sample.now;
+        let text = picture(&mut sample.state, now).text();
+        let mut lines = text.lines();
+        assert!(
+            lines.next().unwrap().starts_with("p1.2M r12 u3 t5"),
+            "{text}"
+        );
+        assert!(lines.all(str::is_empty), "{text}");
+    }
+}
+
+#[test]
+fn ascii_is_ascii() {
+    let theme = Theme {
+        ascii: true,
+        ..theme()
+    };
+    for keys in ["", "2", "3", "4", "5", "?"] {
+        let mut sample = Sample::new(theme, (120, 40));
+        sample.type_in(keys);
+        let now = sample.now;
+        let text = picture(&mut sample.state, now).text();
+        assert!(text.is_ascii(), "{text}");
+        assert!(
+            !text.contains('?') || keys == "?" || text.matches('?').count() <= 2,
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_light_theme_has_other_colours() {
+    let draw = |light| {
+        let mut sample = Sample::new(Theme { light, ..theme() }, (80, 24));
+        let now = sample.now;
+        picture(&mut sample.state, now).ansi()
+    };
+    let (dark, light) = (draw(false), draw(true));
+    assert!(dark.contains(";33m") && !dark.contains(";35m"));
+    assert!(light.contains(";35m") && !light.contains(";33m") && !light.contains(";36m"));
+}
+
+/// The picture in the README is this frame. `DQHOST_UPDATE_PICTURE=1` (`make picture`) draws it anew.
+#[test]
+fn the_picture_of_the_readme_is_true() {
+    let mut sample = Sample::new(theme(), (112, 30));
+    let now = sample.now;
+    let svg = picture(&mut sample.state, now).svg();
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/dashboard.svg");
+    if std::env::var_os("DQHOST_UPDATE_PICTURE").is_some() {
+        std::fs::write(&path, &svg).unwrap();
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        kept == svg,
+        "docs/dashboard.svg is not what is drawn: run `make picture`"
+    );
+}

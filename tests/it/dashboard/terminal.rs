@@ -1,0 +1,184 @@
+//! The terminal is given back as it was, however the program ends, and nothing is drawn where there
+//! is none.
+
+use rustix::process::{Signal, WaitOptions, waitpid};
+use tempfile::TempDir;
+
+use super::tty::Tty;
+use crate::support::{dqhost, eventually, expect, guest, run, stats, stderr, stdout};
+
+fn store(folder: &TempDir) -> String {
+    folder.path().join("dqhost.db").display().to_string()
+}
+
+/// A host with one message in hand whose handler takes a second.
+fn busy(store: &str, more: &[&str]) -> Tty {
+    let handler = guest("sleeper");
+    let mut args = vec!["--handler", handler.to_str().unwrap()];
+    args.extend(more);
+    let mut tty = Tty::start(store, &args, (80, 24));
+    tty.wait_for("> default");
+    tty.keys(":send 1000\r");
+    tty.wait_for("sent ");
+    eventually("it is in hand", || {
+        (stats(store, "default")["unack"] == 1).then_some(())
+    });
+    tty
+}
+
+#[test]
+fn leaving_with_messages_in_hand_asks_and_then_drains() {
+    let folder = TempDir::new().unwrap();
+    let mut tty = busy(&store(&folder), &[]);
+    tty.wait_until("it knows", |text| text.contains("message "));
+    tty.keys("\x1b4");
+    tty.wait_for("1 of 16 slots busy");
+    tty.keys("q");
+    tty.wait_for("1 message is in hand");
+    tty.keys("n");
+    tty.wait_until("no question is left", |text| !text.contains("sure?"));
+    tty.keys("q");
+    tty.wait_for("sure?");
+    tty.keys("y");
+    tty.wait_for("stopping: 1 in hand");
+    tty.end(0);
+    assert_eq!(stats(&store(&folder), "default")["totals"]["acked"], 1);
+}
+
+#[test]
+fn a_signal_drains_and_a_second_one_stops_at_once() {
+    let folder = TempDir::new().unwrap();
+    let store = store(&folder);
+    let handler = guest("spin");
+    let args = ["--handler", handler.to_str().unwrap(), "--timeout", "1h"];
+    let mut tty = Tty::start(&store, &args, (80, 24));
+    tty.wait_for("> default");
+    tty.keys(":send x\r");
+    tty.wait_for("sent ");
+    eventually("it is in hand", || {
+        (stats(&store, "default")["unack"] == 1).then_some(())
+    });
+    tty.signal(Signal::TERM);
+    tty.wait_for("stopping: 1 in hand");
+    tty.signal(Signal::TERM);
+    tty.end(0);
+    assert_eq!(stats(&store, "default")["totals"]["released"], 1);
+}
+
+#[test]
+fn it_can_be_put_aside_and_taken_up_again() {
+    let folder = TempDir::new().unwrap();
+    let mut tty = Tty::start(&store(&folder), &["top"], (80, 24));
+    tty.wait_for("No queue yet");
+    for stop in ["key", "signal"] {
+        if stop == "key" {
+            tty.keys("\x1a");
+        } else {
+            tty.signal(Signal::TSTP);
+        }
+        let (_, status) = waitpid(Some(tty.pid()), WaitOptions::UNTRACED)
+            .unwrap()
+            .unwrap();
+        assert!(status.stopped(), "{status:?}");
+        eventually("the terminal is as before", || {
+            tty.is_restored().then_some(())
+        });
+        tty.signal(Signal::CONT);
+        eventually("it is back", || {
+            tty.on_screen(vt100::Screen::alternate_screen).then_some(())
+        });
+        tty.wait_for("No queue yet");
+    }
+    tty.keys("q");
+    tty.end(0);
+}
+
+#[test]
+fn it_fits_every_size_while_it_runs() {
+    let folder = TempDir::new().unwrap();
+    let store = store(&folder);
+    run(Some(&store), &["send", "x", "--in", "1h"], 0);
+    let mut tty = Tty::start(&store, &["top"], (120, 40));
+    tty.wait_for("FAIL/s");
+    tty.resize(40, 10);
+    tty.wait_for("  QUEUE     PEND READY");
+    tty.resize(30, 5);
+    tty.wait_for("p1 r0 u0 t0 d0");
+    tty.resize(80, 24);
+    tty.wait_for("FAIL/s");
+    tty.keys("q");
+    tty.end(0);
+}
+
+#[test]
+fn without_colours_the_selection_can_still_be_seen() {
+    let folder = TempDir::new().unwrap();
+    let store = store(&folder);
+    run(Some(&store), &["send", "x", "--in", "1h"], 0);
+    let mut tty = Tty::start_with(&store, &["top"], (80, 24), &[("NO_COLOR", "1")]);
+    tty.wait_for("> default");
+    let colors = tty.on_screen(|screen| {
+        let cells = (0..24).flat_map(|row| (0..80).map(move |column| (row, column)));
+        cells
+            .filter_map(|(row, column)| screen.cell(row, column))
+            .filter(|cell| {
+                cell.fgcolor() != vt100::Color::Default || cell.bgcolor() != vt100::Color::Default
+            })
+            .count()
+    });
+    assert_eq!(colors, 0);
+    let selected = tty.on_screen(|screen| {
+        let row = (0..24).find(|row| {
+            screen
+                .cell(*row, 0)
+                .is_some_and(|cell| cell.contents() == ">")
+        });
+        screen.cell(row.unwrap(), 3).unwrap().inverse()
+    });
+    assert!(selected);
+    tty.keys("q");
+    tty.end(0);
+}
+
+#[test]
+fn one_frame_needs_no_terminal() {
+    let folder = TempDir::new().unwrap();
+    let store = store(&folder);
+    run(
+        Some(&store),
+        &["send", "x", "--in", "1h", "--queue", "q"],
+        0,
+    );
+    let snapshot = |args: &[&str]| {
+        let output = dqhost(Some(&store), args)
+            .env("COLUMNS", "80")
+            .env("LINES", "24")
+            .output();
+        stdout(&expect(output.unwrap(), 0))
+    };
+    let text = snapshot(&["top", "--snapshot"]);
+    assert!(text.contains("> q ") && !text.contains('\x1b'), "{text}");
+    assert!(text.lines().count() == 24 && text.lines().all(|line| line.chars().count() <= 80));
+    assert_eq!(
+        snapshot(&["--snapshot", "--queue", "q"]).contains("> q "),
+        true
+    );
+    assert!(snapshot(&["top", "--snapshot=ansi"]).contains("\x1b[0;"));
+    assert!(snapshot(&["top", "--snapshot=svg"]).starts_with("<svg "));
+    let errors = stderr(&run(Some(&store), &["top"], 2));
+    assert!(errors.contains("no terminal"), "{errors}");
+}
+
+#[test]
+fn what_is_wrong_from_the_start_is_told_on_the_terminal() {
+    let folder = TempDir::new().unwrap();
+    let tty = Tty::start(&store(&folder), &["--handler", "/nowhere.wasm"], (100, 24));
+    let left = tty.end(4);
+    assert!(
+        left.contains("cannot read the handler /nowhere.wasm"),
+        "{left}"
+    );
+    let tty = Tty::start("/proc/nowhere/q.db", &["top"], (100, 24));
+    let left = tty.end(3);
+    assert!(left.contains("cannot be used"), "{left}");
+}

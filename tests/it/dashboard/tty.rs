@@ -1,0 +1,225 @@
+//! The program in a pseudo-terminal.
+
+use std::io::{Read, Write};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::support::PATIENCE;
+
+/// What the program wrote: the screen that came of it, and every byte.
+#[derive(Default)]
+struct Written {
+    bytes: Vec<u8>,
+    screen: Option<vt100::Parser>,
+}
+
+/// A program in a terminal of its own; killed on drop.
+pub(crate) struct Tty {
+    master: Box<dyn MasterPty + Send>,
+    keys: Box<dyn Write + Send>,
+    child: Box<dyn Child + Send + Sync>,
+    written: Arc<Mutex<Written>>,
+    /// The terminal's settings before the program began.
+    settings: String,
+    /// Where logs and typed lines are kept.
+    pub state: TempDir,
+}
+
+impl Tty {
+    /// Starts the program on this store, on a screen of so many columns and rows.
+    pub(crate) fn start<S: AsRef<std::ffi::OsStr>>(
+        store: &str,
+        args: &[S],
+        size: (u16, u16),
+    ) -> Self {
+        Self::start_with(store, args, size, &[])
+    }
+
+    pub(crate) fn start_with<S: AsRef<std::ffi::OsStr>>(
+        store: &str,
+        args: &[S],
+        (columns, rows): (u16, u16),
+        env: &[(&str, &str)],
+    ) -> Self {
+        let size = PtySize {
+            rows,
+            cols: columns,
+            pixel_width: 0,
+            pixel_height: 0,
+        };
+        let pair = native_pty_system().openpty(size).unwrap();
+        let state = TempDir::new().unwrap();
+        let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_dqhost"));
+        command.args(args);
+        for (name, _) in std::env::vars() {
+            if name.starts_with("DQHOST_") || name == "REDIS_URL" || name == "NO_COLOR" {
+                command.env_remove(name);
+            }
+        }
+        command.env("TERM", "xterm-256color");
+        command.env("XDG_STATE_HOME", state.path());
+        command.env("XDG_DATA_HOME", env!("CARGO_TARGET_TMPDIR"));
+        command.env(
+            if store.contains("://") {
+                "REDIS_URL"
+            } else {
+                "DQHOST_DB"
+            },
+            store,
+        );
+        for (name, value) in env {
+            command.env(name, value);
+        }
+        let settings = format!("{:?}", pair.master.get_termios());
+        let child = pair.slave.spawn_command(command).unwrap();
+        let written = Arc::new(Mutex::new(Written {
+            bytes: Vec::new(),
+            screen: Some(vt100::Parser::new(nonzero(rows), nonzero(columns), 0)),
+        }));
+        let mut output = pair.master.try_clone_reader().unwrap();
+        let shared = Arc::clone(&written);
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(count @ 1..) = output.read(&mut buffer) {
+                let mut written = shared.lock().unwrap();
+                written.bytes.extend_from_slice(&buffer[..count]);
+                if let Some(screen) = &mut written.screen {
+                    screen.process(&buffer[..count]);
+                }
+            }
+        });
+        let keys = pair.master.take_writer().unwrap();
+        Self {
+            master: pair.master,
+            keys,
+            child,
+            written,
+            settings,
+            state,
+        }
+    }
+
+    /// Presses keys, given as the bytes that a terminal sends.
+    pub(crate) fn keys(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).unwrap();
+        self.keys.flush().unwrap();
+    }
+
+    /// Asks the screen.
+    pub(crate) fn on_screen<T>(&self, ask: impl FnOnce(&vt100::Screen) -> T) -> T {
+        ask(self
+            .written
+            .lock()
+            .unwrap()
+            .screen
+            .as_ref()
+            .unwrap()
+            .screen())
+    }
+
+    pub(crate) fn text(&self) -> String {
+        self.on_screen(vt100::Screen::contents)
+    }
+
+    /// Every byte that was written so far.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        self.written.lock().unwrap().bytes.clone()
+    }
+
+    /// Waits until the screen says so.
+    pub(crate) fn wait_until(&mut self, what: &str, says: impl Fn(&str) -> bool) -> String {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let text = self.text();
+            if says(&text) {
+                return text;
+            }
+            let ended = self.child.try_wait().unwrap();
+            assert!(
+                Instant::now() < end && ended.is_none(),
+                "it never came to this: {what}; ended: {ended:?}; there is:\n{text}"
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits until the screen shows this text.
+    pub(crate) fn wait_for(&mut self, text: &str) -> String {
+        self.wait_until(text, |screen| screen.contains(text))
+    }
+
+    pub(crate) fn resize(&mut self, columns: u16, rows: u16) {
+        let size = PtySize {
+            rows,
+            cols: columns,
+            pixel_width: 0,
+            pixel_height: 0,
+        };
+        let mut written = self.written.lock().unwrap();
+        written
+            .screen
+            .as_mut()
+            .unwrap()
+            .screen_mut()
+            .set_size(nonzero(rows), nonzero(columns));
+        drop(written);
+        self.master.resize(size).unwrap();
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        let pid = i32::try_from(self.child.process_id().unwrap()).unwrap();
+        Pid::from_raw(pid).unwrap()
+    }
+
+    /// True when the terminal is as it was before the program began.
+    pub(crate) fn is_restored(&self) -> bool {
+        let as_before = self.on_screen(|screen| {
+            !screen.alternate_screen() && !screen.hide_cursor() && !screen.bracketed_paste()
+        });
+        as_before && format!("{:?}", self.master.get_termios()) == self.settings
+    }
+
+    /// Waits for the end of the program; it must end with this code and leave the terminal as it
+    /// was. Returns what is left on the screen.
+    pub(crate) fn end(mut self, code: u32) -> String {
+        let end = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(
+                Instant::now() < end,
+                "it never ended; there is:\n{}",
+                self.text()
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        // The last bytes may still be on their way.
+        while Instant::now() < end && !self.is_restored() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let text = self.text();
+        assert_eq!(status.exit_code(), code, "{text}");
+        assert!(self.is_restored(), "the terminal is not as it was:\n{text}");
+        text
+    }
+}
+
+impl Drop for Tty {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn nonzero(number: u16) -> std::num::NonZeroU16 {
+    number.try_into().unwrap()
+}

@@ -1,0 +1,206 @@
+//! One walk through everything that an operator does, in a terminal, on both stores.
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::tty::Tty;
+use crate::support::{RedisServer, eventually, guest, run, stats, stdout};
+
+const ENTER: &str = "\r";
+const ESCAPE: &str = "\x1b";
+const CTRL_S: &str = "\x13";
+const CTRL_A: &str = "\x01";
+const CTRL_K: &str = "\x0b";
+
+fn total(store: &str, name: &str) -> u64 {
+    stats(store, "default")["totals"][name].as_u64().unwrap()
+}
+
+fn dead(store: &str) -> Vec<Value> {
+    let output = run(Some(store), &["dead", "list", "--json"], 0);
+    let line = |line: &str| serde_json::from_str(line).unwrap();
+    stdout(&output).lines().map(line).collect()
+}
+
+fn walk(store: &str) {
+    let handler = guest("flaky");
+    let mut tty = Tty::start(store, &["--handler", handler.to_str().unwrap()], (120, 40));
+    tty.wait_for("[1 Overview]");
+    tty.wait_for("> default");
+    tty.wait_for("live");
+
+    // Three messages from the prompt: acked at once, acked at the second attempt, never acked.
+    for (line, says) in [
+        ("1", "due now"),
+        ("2 --in 100ms", "due "),
+        ("9 --retries 1", "due now"),
+    ] {
+        tty.keys("s");
+        tty.wait_for(":send");
+        tty.keys(line);
+        tty.keys(ENTER);
+        let screen = tty.wait_until("the answer", |text| {
+            text.contains("sent ") && text.contains(says) && !text.contains(":send")
+        });
+        assert!(
+            screen.contains("message "),
+            "it jumps to the message:\n{screen}"
+        );
+        tty.keys(ESCAPE);
+        tty.wait_for("QUEUE");
+    }
+    eventually("two are acked and one is dead", || {
+        (total(store, "acked") == 2 && total(store, "dead") == 1).then_some(())
+    });
+    tty.wait_until("the screen shows the dead letter", |text| {
+        text.lines()
+            .any(|line| line.contains("→ dead") && line.contains("      1 "))
+    });
+
+    // The dead letter by its reason, then itself: its attempts and what it holds.
+    tty.keys("3");
+    tty.wait_for("nacked: attempt 2 of 9 that are needed");
+    tty.keys("j");
+    tty.keys(ENTER);
+    tty.wait_for("LAST FAILURE");
+    tty.wait_for("> ");
+    tty.keys(ENTER);
+    tty.wait_for("attempts, latest first");
+    tty.wait_for("attempt 1 of 9 that are needed");
+
+    // Edited and sent again, it is acked; the original is kept.
+    let original = dead(store).remove(0);
+    tty.keys("e");
+    tty.wait_for("^S sends it");
+    tty.keys(CTRL_A);
+    tty.keys(CTRL_K);
+    tty.keys("1");
+    tty.keys(CTRL_S);
+    tty.wait_for("the dead letter is kept");
+    eventually("the edited one is acked", || {
+        (total(store, "acked") == 3).then_some(())
+    });
+    assert_eq!(dead(store), [original]);
+    tty.keys(ESCAPE);
+    tty.keys(ESCAPE);
+
+    // Paused, nothing passes; resumed, it does.
+    tty.keys("p");
+    tty.wait_for("[paused]");
+    tty.keys(":send 1\r");
+    tty.wait_for("sent ");
+    tty.keys("1");
+    tty.wait_for("paused: nothing leaves");
+    assert_eq!(stats(store, "default")["ready"], 1);
+    tty.keys(":resume\r");
+    tty.wait_until("it goes on", |text| !text.contains("[paused]"));
+    eventually("it is acked", || (total(store, "acked") == 4).then_some(()));
+
+    // A whole dead letter put back, after a question that counts.
+    tty.keys(":redrive all\r");
+    tty.wait_for("Put all 1 dead letters back into default");
+    tty.keys("y");
+    tty.wait_for("1 redriven");
+    eventually("it is dead again", || {
+        (total(store, "dead") == 2).then_some(())
+    });
+
+    tty.keys(":nonsense\r");
+    tty.wait_for("unrecognized subcommand");
+    tty.keys(ESCAPE);
+    tty.keys("5");
+    tty.wait_for("dqhost.log");
+    tty.keys("q");
+    let lines = std::fs::read_to_string(tty.state.path().join("dqhost/lines")).unwrap();
+    assert!(
+        lines.lines().count() >= 6 && lines.contains("2 --in 100ms"),
+        "{lines}"
+    );
+    let log = std::fs::read_to_string(tty.state.path().join("dqhost/dqhost.log")).unwrap();
+    assert!(log.contains("acked") && log.contains("dead"), "{log}");
+    let left = tty.end(0);
+    assert!(left.contains("the log is in"), "{left}");
+}
+
+#[test]
+fn an_operator_does_everything_on_a_file() {
+    let folder = TempDir::new().unwrap();
+    walk(folder.path().join("dqhost.db").to_str().unwrap());
+}
+
+#[test]
+fn an_operator_does_everything_on_redis() {
+    let server = RedisServer::start();
+    walk(&server.url());
+}
+
+#[test]
+fn a_running_handler_is_stopped_and_the_queue_goes_on() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("dqhost.db");
+    let store = path.to_str().unwrap();
+    let handler = guest("spin");
+    let args = [
+        "--handler",
+        handler.to_str().unwrap(),
+        "--timeout",
+        "1h",
+        "--slots",
+        "2",
+    ];
+    let mut tty = Tty::start(store, &args, (80, 24));
+    tty.wait_for("> default");
+    tty.keys(":send x --retries 0\r");
+    tty.wait_for("sent ");
+    tty.keys("4");
+    tty.wait_for("1 of 2 slots busy");
+    tty.wait_for("> ");
+    tty.keys("K");
+    tty.wait_for("Its attempt counts as failed");
+    tty.keys("y");
+    tty.wait_for("is stopped");
+    eventually("it is dead", || (total(store, "dead") == 1).then_some(()));
+    let last = &dead(store)[0]["history"][0];
+    assert_eq!(last["class"], "stopped", "{last}");
+    tty.wait_for("0 of 2 slots busy");
+    tty.keys("q");
+    tty.end(0);
+}
+
+#[test]
+fn an_operator_without_a_host_sees_and_steers_all_queues() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("dqhost.db");
+    let store = path.to_str().unwrap();
+    for queue in ["one", "two"] {
+        run(
+            Some(store),
+            &["send", "x", "--in", "1h", "--queue", queue],
+            0,
+        );
+    }
+    let mut tty = Tty::start(store, &["top"], (80, 24));
+    let screen = tty.wait_for("> one");
+    assert!(
+        screen.contains("  two") && screen.contains("none serves this queue"),
+        "{screen}"
+    );
+    tty.keys("j");
+    tty.wait_for("> two");
+    tty.keys("\r");
+    tty.wait_for("> 0");
+    tty.keys("x");
+    tty.wait_for("1 message rescheduled");
+    assert_eq!(stats(store, "two")["ready"], 1);
+    assert_eq!(stats(store, "one")["pending"], 1);
+    tty.keys("2]");
+    tty.wait_for("[ready 1]");
+    tty.wait_for("> 0");
+    tty.keys("C");
+    tty.wait_for("That cannot be undone");
+    tty.keys("y");
+    tty.wait_for("1 message cancelled");
+    assert_eq!(stats(store, "two")["ready"], 0);
+    tty.keys("q");
+    tty.end(0);
+}
