@@ -41,7 +41,7 @@ const FRAME: Duration = Duration::from_millis(100);
 const TICK: Duration = Duration::from_secs(1);
 
 /// The signal of Ctrl-Z when it comes from outside.
-const SIGTSTP: i32 = 20;
+const SIGTSTP: i32 = rustix::process::Signal::TSTP.as_raw();
 
 /// How a dashboard is run.
 pub struct Setup {
@@ -92,7 +92,7 @@ pub async fn run(setup: Setup, mut wires: Wires, end: impl Future<Output = ()>) 
             },
             Some(notice) = wires.notices.recv() => Some(Event::Notice(notice)),
             _ = stops.recv() => {
-                screen.suspend()?;
+                screen.suspend().await?;
                 frame.wanted();
                 continue;
             }
@@ -111,8 +111,8 @@ pub async fn run(setup: Setup, mut wires: Wires, end: impl Future<Output = ()>) 
                 }
                 Effect::Copy(text) => screen.copy(&text)?,
                 Effect::Remember(line) => memory::add(lines.as_deref(), &line),
-                Effect::Suspend => screen.suspend()?,
-                Effect::Redraw => screen.terminal.clear()?,
+                Effect::Suspend => screen.suspend().await?,
+                Effect::Redraw => screen.draw_all()?,
                 Effect::Leave => return Ok(()),
             }
         }

@@ -9,6 +9,11 @@ use crossterm::terminal::{
 use crossterm::{cursor, execute};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
+use ratatui::layout::{Position, Rect};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// The signal with which a shell lets a stopped process go on.
+const SIGCONT: i32 = rustix::process::Signal::CONT.as_raw();
 
 /// The terminal while it is ours; dropping it gives it back, also when the dashboard panics.
 pub(super) struct Screen {
@@ -50,12 +55,21 @@ impl Screen {
 
     /// Gives the terminal back, stops the process as Ctrl-Z does, and takes the terminal again when
     /// the shell lets it go on.
-    pub(super) fn suspend(&mut self) -> io::Result<()> {
+    pub(super) async fn suspend(&mut self) -> io::Result<()> {
+        let mut continued = signal(SignalKind::from_raw(SIGCONT))?;
         leave();
-        // SIGSTOP cannot be caught, so this returns when SIGCONT has come.
+        // Another thread may take it, so this one may go on for a moment.
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP)?;
+        continued.recv().await;
         enter()?;
-        self.terminal.clear()
+        self.draw_all()
+    }
+
+    /// Makes the next frame draw every cell. (`Terminal::clear` would ask the terminal where its
+    /// cursor is, and wait for an answer that may not come.)
+    pub(super) fn draw_all(&mut self) -> io::Result<()> {
+        let size = self.terminal.size()?;
+        self.terminal.resize(Rect::from((Position::ORIGIN, size)))
     }
 
     /// Puts text into the clipboard of the terminal, over any distance (OSC 52). The text goes in

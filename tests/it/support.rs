@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 /// How long anything may take before a test gives up. No test is about speed: this is only so that
 /// one that cannot pass ends.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
 
 /// A Redis server on a Unix socket in a folder of its own; killed on drop.
 pub(crate) struct RedisServer {

@@ -72,17 +72,18 @@ fn first_steps(theme: &Theme, state: &State) -> Vec<Line<'static>> {
 
 fn queue_table(state: &State, now: Instant, rows: usize, width: u16) -> Vec<Line<'static>> {
     let theme = &state.settings.theme;
-    let wide = width >= 76;
+    let wide = width >= 80;
+    let name_width = usize::from(width).saturating_sub(68).clamp(8, 24);
     let head = if wide {
         format!(
-            "  {:<16} {:>8} {:>7} {:>7} {:>7} {:>7}  {:<8} {:>6} {:>6} {:>6}",
+            "  {:<name_width$} {:>7} {:>6} {:>6} {:>6} {:>6}  {:<7} {:>6} {:>6} {:>6}",
             "QUEUE",
             "PENDING",
             "READY",
             "UNACK",
             "RETRY",
             "DEAD",
-            "NEXT DUE",
+            "NEXT",
             "IN/s",
             "ACK/s",
             "FAIL/s"
@@ -111,9 +112,9 @@ fn queue_table(state: &State, now: Instant, rows: usize, width: u16) -> Vec<Line
             let [arrives, acked, failed] =
                 [Flow::In, Flow::Acked, Flow::Failed].map(|flow| rate(rates, flow));
             format!(
-                " {:<16} {pending:>8} {ready:>7} {unack:>7} {retry:>7} {dead:>7}  {next:<8} \
+                " {:<name_width$} {pending:>7} {ready:>6} {unack:>6} {retry:>6} {dead:>6}  {next:<7} \
                  {arrives:>6} {acked:>6} {failed:>6}",
-                safe(view.name.as_str(), 16),
+                safe(view.name.as_str(), name_width),
             )
         } else {
             let name = safe(view.name.as_str(), 8);

@@ -25,6 +25,8 @@ fn the_screen_says_when_the_store_is_away_and_when_it_is_back() {
     tty.wait_for("  live");
     tty.keys(":send found\r");
     tty.wait_for("sent ");
+    tty.keys("4");
+    tty.wait_for("nothing is in hand");
     tty.keys("q");
     tty.end(0);
 }

@@ -11,14 +11,20 @@ fn store(folder: &TempDir) -> String {
     folder.path().join("dqhost.db").display().to_string()
 }
 
-/// A host with one message in hand whose handler takes a second.
-fn busy(store: &str, more: &[&str]) -> Tty {
+/// A host with one message in hand, whose handler takes hours.
+fn busy(store: &str) -> Tty {
     let handler = guest("sleeper");
-    let mut args = vec!["--handler", handler.to_str().unwrap()];
-    args.extend(more);
+    let args = [
+        "--handler",
+        handler.to_str().unwrap(),
+        "--timeout",
+        "5h",
+        "--drain",
+        "5h",
+    ];
     let mut tty = Tty::start(store, &args, (80, 24));
     tty.wait_for("> default");
-    tty.keys(":send 1000\r");
+    tty.keys(":send 9999999\r");
     tty.wait_for("sent ");
     eventually("it is in hand", || {
         (stats(store, "default")["unack"] == 1).then_some(())
@@ -29,9 +35,9 @@ fn busy(store: &str, more: &[&str]) -> Tty {
 #[test]
 fn leaving_with_messages_in_hand_asks_and_then_drains() {
     let folder = TempDir::new().unwrap();
-    let mut tty = busy(&store(&folder), &[]);
-    tty.wait_until("it knows", |text| text.contains("message "));
-    tty.keys("\x1b4");
+    let store = store(&folder);
+    let mut tty = busy(&store);
+    tty.keys("4");
     tty.wait_for("1 of 16 slots busy");
     tty.keys("q");
     tty.wait_for("1 message is in hand");
@@ -41,23 +47,16 @@ fn leaving_with_messages_in_hand_asks_and_then_drains() {
     tty.wait_for("sure?");
     tty.keys("y");
     tty.wait_for("stopping: 1 in hand");
+    tty.keys("q");
     tty.end(0);
-    assert_eq!(stats(&store(&folder), "default")["totals"]["acked"], 1);
+    assert_eq!(stats(&store, "default")["totals"]["released"], 1);
 }
 
 #[test]
 fn a_signal_drains_and_a_second_one_stops_at_once() {
     let folder = TempDir::new().unwrap();
     let store = store(&folder);
-    let handler = guest("spin");
-    let args = ["--handler", handler.to_str().unwrap(), "--timeout", "1h"];
-    let mut tty = Tty::start(&store, &args, (80, 24));
-    tty.wait_for("> default");
-    tty.keys(":send x\r");
-    tty.wait_for("sent ");
-    eventually("it is in hand", || {
-        (stats(&store, "default")["unack"] == 1).then_some(())
-    });
+    let mut tty = busy(&store);
     tty.signal(Signal::TERM);
     tty.wait_for("stopping: 1 in hand");
     tty.signal(Signal::TERM);
@@ -68,8 +67,10 @@ fn a_signal_drains_and_a_second_one_stops_at_once() {
 #[test]
 fn it_can_be_put_aside_and_taken_up_again() {
     let folder = TempDir::new().unwrap();
-    let mut tty = Tty::start(&store(&folder), &["top"], (80, 24));
-    tty.wait_for("No queue yet");
+    let store = store(&folder);
+    run(Some(&store), &["pause"], 0);
+    let mut tty = Tty::start(&store, &["top"], (80, 24));
+    tty.wait_for("> default");
     for stop in ["key", "signal"] {
         if stop == "key" {
             tty.keys("\x1a");
@@ -87,7 +88,7 @@ fn it_can_be_put_aside_and_taken_up_again() {
         eventually("it is back", || {
             tty.on_screen(vt100::Screen::alternate_screen).then_some(())
         });
-        tty.wait_for("No queue yet");
+        tty.wait_for("> default");
     }
     tty.keys("q");
     tty.end(0);

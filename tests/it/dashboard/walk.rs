@@ -7,6 +7,8 @@ use super::tty::Tty;
 use crate::support::{RedisServer, eventually, guest, run, stats, stdout};
 
 const ENTER: &str = "\r";
+/// Back, as Esc is; an Esc would make an Alt of the key that follows at once.
+const BACK: &str = "\x7f";
 const ESCAPE: &str = "\x1b";
 const CTRL_S: &str = "\x13";
 const CTRL_A: &str = "\x01";
@@ -46,7 +48,7 @@ fn walk(store: &str) {
             screen.contains("message "),
             "it jumps to the message:\n{screen}"
         );
-        tty.keys(ESCAPE);
+        tty.keys(BACK);
         tty.wait_for("QUEUE");
     }
     eventually("two are acked and one is dead", || {
@@ -81,8 +83,8 @@ fn walk(store: &str) {
         (total(store, "acked") == 3).then_some(())
     });
     assert_eq!(dead(store), [original]);
-    tty.keys(ESCAPE);
-    tty.keys(ESCAPE);
+    tty.keys(BACK);
+    tty.keys(BACK);
 
     // Paused, nothing passes; resumed, it does.
     tty.keys("p");
@@ -108,8 +110,11 @@ fn walk(store: &str) {
     tty.keys(":nonsense\r");
     tty.wait_for("unrecognized subcommand");
     tty.keys(ESCAPE);
+    tty.wait_until("the prompt is left", |text| !text.contains(":nonsense"));
     tty.keys("5");
     tty.wait_for("dqhost.log");
+    tty.keys("4");
+    tty.wait_for("nothing is in hand");
     tty.keys("q");
     let lines = std::fs::read_to_string(tty.state.path().join("dqhost/lines")).unwrap();
     assert!(
@@ -156,7 +161,7 @@ fn a_running_handler_is_stopped_and_the_queue_goes_on() {
     tty.wait_for("1 of 2 slots busy");
     tty.wait_for("> ");
     tty.keys("K");
-    tty.wait_for("Its attempt counts as failed");
+    tty.wait_for("sure?");
     tty.keys("y");
     tty.wait_for("is stopped");
     eventually("it is dead", || (total(store, "dead") == 1).then_some(()));
@@ -197,7 +202,7 @@ fn an_operator_without_a_host_sees_and_steers_all_queues() {
     tty.wait_for("[ready 1]");
     tty.wait_for("> 0");
     tty.keys("C");
-    tty.wait_for("That cannot be undone");
+    tty.wait_for("sure?");
     tty.keys("y");
     tty.wait_for("1 message cancelled");
     assert_eq!(stats(store, "two")["ready"], 0);
