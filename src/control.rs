@@ -29,6 +29,14 @@ pub const FILTERED_MAX: usize = 5000;
 /// Bytes of a payload that a list carries for each message, which is also how far a filter reads.
 pub const LISTED_PAYLOAD_MAX: usize = 2048;
 
+/// How often the store is read for so many queues: every second, and no more than two queues a
+/// second.
+#[must_use]
+pub fn read_every(queues: usize) -> Duration {
+    let queues = u32::try_from(queues).unwrap_or(u32::MAX);
+    Duration::from_secs(1).max(Duration::from_millis(500).saturating_mul(queues))
+}
+
 /// How things stand. The local parts are of this moment, the store's parts of `read_at`.
 #[derive(Debug, Clone)]
 pub struct Snapshot {

@@ -37,8 +37,9 @@ use update::{Effect, Event};
 /// The shortest time between two frames.
 const FRAME: Duration = Duration::from_millis(100);
 
-/// How often what changes with time alone is drawn.
-const TICK: Duration = Duration::from_secs(1);
+/// How often what changes with time alone is drawn, and how often that is looked at.
+const TIMED_FRAME: Duration = Duration::from_secs(1);
+const TICK: Duration = Duration::from_millis(200);
 
 /// The signal of Ctrl-Z when it comes from outside.
 const SIGTSTP: i32 = rustix::process::Signal::TSTP.as_raw();
@@ -78,7 +79,7 @@ pub async fn run(setup: Setup, mut wires: Wires, end: impl Future<Output = ()>) 
             () = &mut end => return Ok(()),
             () = frame.due() => {
                 screen.terminal.draw(|frame| draw(frame, &mut state, Instant::now()))?;
-                frame.drawn(state.logs.added());
+                frame.drawn(&state);
                 continue;
             }
             key = keys.next() => match key {
@@ -97,8 +98,7 @@ pub async fn run(setup: Setup, mut wires: Wires, end: impl Future<Output = ()>) 
                 continue;
             }
             _ = clock.tick() => {
-                let has_news = state.is_timed(Instant::now()) || frame.log_has_grown(&state);
-                has_news.then_some(Event::Tick)
+                frame.is_old(&state, Instant::now()).then_some(Event::Tick)
             }
         };
         let Some(event) = event else { continue };
@@ -109,7 +109,7 @@ pub async fn run(setup: Setup, mut wires: Wires, end: impl Future<Output = ()>) 
                     // Its receiver ends with the process only.
                     let _ = wires.commands.send(command);
                 }
-                Effect::Copy(text) => screen.copy(&text)?,
+                Effect::Copy(text) => terminal::Screen::copy(&text)?,
                 Effect::Remember(line) => memory::add(lines.as_deref(), &line),
                 Effect::Suspend => screen.suspend().await?,
                 Effect::Redraw => screen.draw_all()?,
@@ -135,6 +135,7 @@ struct Frames {
     is_wanted: bool,
     last: Option<Instant>,
     log_lines: u64,
+    was_stale: bool,
 }
 
 impl Frames {
@@ -152,15 +153,23 @@ impl Frames {
         }
     }
 
-    fn drawn(&mut self, log_lines: u64) {
+    fn drawn(&mut self, state: &State) {
+        let now = Instant::now();
         self.is_wanted = false;
-        self.last = Some(Instant::now());
-        self.log_lines = log_lines;
+        self.last = Some(now);
+        self.log_lines = state.logs.added();
+        self.was_stale = state.is_stale(now);
     }
 
-    fn log_has_grown(&self, state: &State) -> bool {
-        let is_shown = matches!(state.screen, state::Screen::Log | state::Screen::Overview);
-        is_shown && state.logs.added() != self.log_lines
+    /// True when the last frame no longer says how things stand, though nothing has happened.
+    fn is_old(&self, state: &State, now: Instant) -> bool {
+        let age = self
+            .last
+            .map_or(Duration::MAX, |last| now.saturating_duration_since(last));
+        let shows_log = matches!(state.screen, state::Screen::Log | state::Screen::Overview);
+        state.is_stale(now) != self.was_stale
+            || (age >= TIMED_FRAME && state.is_timed(now))
+            || (shows_log && state.logs.added() != self.log_lines)
     }
 }
 

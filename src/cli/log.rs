@@ -79,7 +79,7 @@ pub(super) fn to_screen(
         tracing::warn!("the log is on the screen only: {}: {error}", path.display());
     }
     std::panic::set_hook(Box::new(|panic| {
-        tracing::error!("a bug in dqhost: {panic}")
+        tracing::error!("a bug in dqhost: {panic}");
     }));
     Ok(())
 }

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use super::{
     Command, LogRing, Look, Notice, OwnHost, QueueView, Seen, Snapshot, Stage, TaskView, Wires,
-    scan,
+    read_every, scan,
 };
 use crate::host::Monitor;
 use crate::message::QueueName;
@@ -23,10 +23,6 @@ mod clerk;
 mod tasks;
 
 pub use tasks::pace;
-
-/// How often the store is read, and how many queues are read a second at most.
-const READ_EVERY: Duration = Duration::from_secs(1);
-const QUEUES_PER_SECOND_MAX: u32 = 2;
 
 /// How often the lists of hosts and of queues are read.
 const HOSTS_EVERY: Duration = Duration::from_secs(5);
@@ -175,7 +171,7 @@ async fn read(shared: Arc<Shared>) {
                 if with_hosts && queues.iter().any(|queue| !queue.hosts.is_empty()) {
                     hosts_at = Some(Instant::now());
                 }
-                let count = u32::try_from(queues.len()).unwrap_or(u32::MAX);
+                let count = queues.len();
                 let changed = before.len() != queues.len()
                     || before
                         .iter()
@@ -198,9 +194,8 @@ async fn read(shared: Arc<Shared>) {
             }
         };
         shared.changed.notify_one();
-        let pause = READ_EVERY.max(Duration::from_secs(1) * queues / QUEUES_PER_SECOND_MAX);
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(read_every(queues)) => {}
             () = shared.read.notified() => {}
         }
     }

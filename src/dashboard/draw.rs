@@ -18,10 +18,11 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Widget};
 
-use super::keymap::{self, Binding};
+use super::keymap::{self, Action, Binding};
 use super::state::{Modal, Screen, State};
 use super::theme::Theme;
 use crate::control::{Overview, Stage};
+use crate::message::State as MessageState;
 use crate::text::{cut, for_people, printable, short_number};
 
 mod graphs;
@@ -74,12 +75,12 @@ pub fn draw(frame: &mut Frame<'_>, state: &mut State, now: Instant) {
     footer_line(state, footer.width).render(footer, buffer);
     match &state.modal {
         Some(Modal::Help { .. }) => modal::help(state, body, buffer),
-        Some(Modal::Confirm { question, .. }) => modal::confirm(&theme, question, body, buffer),
-        Some(Modal::Editor { id, area, .. }) => modal::editor(&theme, id, area, body, buffer),
+        Some(Modal::Confirm { question, .. }) => modal::confirm(theme, question, body, buffer),
+        Some(Modal::Editor { id, area, .. }) => modal::editor(theme, id, area, body, buffer),
         None => {}
     }
     if let Some(prompt) = &state.prompt {
-        modal::prompt(&theme, prompt, body, notice, buffer);
+        modal::prompt(theme, prompt, body, notice, buffer);
     }
     theme.finish(frame.buffer_mut());
 }
@@ -106,14 +107,18 @@ fn safe(text: &str, width: usize) -> String {
 }
 
 fn tab_line(state: &State, width: u16) -> Line<'static> {
-    let theme = &state.settings.theme;
+    let theme = state.settings.theme;
     let narrow = width < 70;
     let mut spans = vec![Span::styled("dqhost ", theme.accent())];
     for (number, screen) in (1..).zip(Screen::ALL) {
         let is_here = screen == state.screen;
         let text = match (narrow, is_here) {
-            (true, false) => format!(" {number} "),
-            (_, true) => format!("[{number} {}]", screen.name()),
+            (true, false) => format!("{number} "),
+            (_, true) => format!(
+                "[{number} {}]{}",
+                screen.name(),
+                if narrow { " " } else { "" }
+            ),
             (false, false) => format!(" {number} {} ", screen.name()),
         };
         let style = if is_here {
@@ -124,7 +129,7 @@ fn tab_line(state: &State, width: u16) -> Line<'static> {
         spans.push(Span::styled(text, style));
     }
     if let Some(queue) = &state.queue {
-        spans.push(Span::raw("  queue "));
+        spans.push(Span::raw(if narrow { " " } else { "  queue " }));
         spans.push(Span::styled(safe(queue.as_str(), 40), theme.accent()));
         if state.queue_view().is_some_and(|view| view.overview.paused) {
             spans.push(Span::styled(" [paused]", theme.warn()));
@@ -141,7 +146,7 @@ fn tab_line(state: &State, width: u16) -> Line<'static> {
 
 /// Which store, and how old what is shown is: never an old number as a new one.
 fn status_line(state: &State, now: Instant, width: u16) -> Line<'static> {
-    let theme = &state.settings.theme;
+    let theme = state.settings.theme;
     let snapshot = &state.snapshot;
     let age = snapshot.read_at.map(|at| now.saturating_duration_since(at));
     let (text, style) = match (&snapshot.outage, age) {
@@ -184,7 +189,7 @@ fn status_line(state: &State, now: Instant, width: u16) -> Line<'static> {
 }
 
 fn notice_line(state: &State, now: Instant, width: u16) -> Line<'static> {
-    let theme = &state.settings.theme;
+    let theme = state.settings.theme;
     if let Some((notice, at)) = &state.notice {
         let style = if notice.failed {
             theme.bad()
@@ -213,32 +218,70 @@ fn notice_line(state: &State, now: Instant, width: u16) -> Line<'static> {
     Line::default()
 }
 
-/// The keys that matter here, as many as fit.
+/// The keys that matter here, as many as fit, the help and the way out among them.
 fn footer_line(state: &State, width: u16) -> Line<'static> {
-    let theme = &state.settings.theme;
+    let theme = state.settings.theme;
     let shown = |binding: &&'static Binding| {
-        !binding.label.is_empty() && !(binding.changes && state.settings.read_only)
+        let is_refused = binding.changes && state.settings.read_only;
+        !binding.label.is_empty() && !is_refused && fits_message(state, binding.action)
     };
-    let mut spans = Vec::new();
-    let mut left = usize::from(width);
-    for binding in keymap::in_scope(state.scope()).filter(shown) {
-        let Some(key) = binding.keys.first().map(|key| key.name()) else {
-            continue;
-        };
-        let length = key.chars().count() + binding.label.chars().count() + 3;
-        if length > left {
-            continue;
+    let label = |binding: &&'static Binding| {
+        let key = binding.keys.first().map_or(String::new(), |key| key.name());
+        (key, format!(" {}  ", binding.label))
+    };
+    let length = |(key, label): &(String, String)| key.chars().count() + label.chars().count();
+    let is_last =
+        |binding: &&'static Binding| matches!(binding.action, Action::ShowHelp | Action::Quit);
+    let (last, first): (Vec<_>, Vec<_>) = keymap::in_scope(state.scope())
+        .filter(shown)
+        .partition(is_last);
+    let mut last: Vec<(String, String)> = last.iter().map(label).collect();
+    let mut left = usize::from(width).saturating_sub(last.iter().map(length).sum());
+    let mut all: Vec<(String, String)> = Vec::new();
+    for part in first.iter().map(label) {
+        if length(&part) <= left {
+            left -= length(&part);
+            all.push(part);
         }
-        left -= length;
-        spans.push(Span::styled(key, theme.accent()));
-        spans.push(Span::raw(format!(" {}  ", binding.label)));
     }
-    Line::from(spans)
+    all.append(&mut last);
+    let spans = all
+        .into_iter()
+        .flat_map(|(key, label)| [Span::styled(key, theme.accent()), Span::raw(label)]);
+    Line::from(spans.collect::<Vec<_>>())
+}
+
+/// False for what the open message is in no state for.
+fn fits_message(state: &State, action: Action) -> bool {
+    let record = state
+        .opened
+        .as_ref()
+        .and_then(|opened| opened.record.as_deref());
+    let Some(record) = record else { return true };
+    let is_dead = record.state == MessageState::Dead;
+    match action {
+        Action::Redrive | Action::Edit | Action::Delete => is_dead,
+        Action::RunNow | Action::Cancel => !is_dead,
+        _ => true,
+    }
+}
+
+/// An id in at most `width` columns: of a long one its start, which tells when it was made, and its
+/// end, which tells it from others of that time.
+fn short_id(id: &str, width: usize) -> String {
+    let safe_id = safe(id, 80);
+    let count = safe_id.chars().count();
+    if count <= width || width < 10 {
+        return safe(&safe_id, width);
+    }
+    let end: String = safe_id.chars().skip(count - (width - 9)).collect();
+    let start: String = safe_id.chars().take(8).collect();
+    format!("{start}…{end}")
 }
 
 /// For what is too small for anything else.
 fn one_line(state: &State, now: Instant) -> Line<'static> {
-    let theme = &state.settings.theme;
+    let theme = state.settings.theme;
     let Some(view) = state.queue_view() else {
         return Line::raw("dqhost");
     };
@@ -261,7 +304,7 @@ fn one_line(state: &State, now: Instant) -> Line<'static> {
 }
 
 /// A line of a list, marked and reversed when selected.
-fn row(theme: &Theme, is_selected: bool, text: String, style: Style) -> Line<'static> {
+fn row(theme: Theme, is_selected: bool, text: &str, style: Style) -> Line<'static> {
     let mark = if is_selected { ">" } else { " " };
     let style = if is_selected {
         style.patch(theme.selected())
@@ -295,7 +338,7 @@ fn put(lines: Vec<Line<'static>>, area: Rect, buffer: &mut Buffer) {
 }
 
 /// An empty box with a title on top of what is there; what is inside of it.
-fn pop_up(theme: &Theme, title: &str, area: Rect, buffer: &mut Buffer) -> Rect {
+fn pop_up(theme: Theme, title: &str, area: Rect, buffer: &mut Buffer) -> Rect {
     use ratatui::widgets::Block;
     Clear.render(area, buffer);
     let block = Block::bordered().title(Span::styled(format!(" {title} "), theme.accent()));

@@ -40,10 +40,11 @@ pub(super) fn add(path: Option<&Path>, line: &str) {
 
 /// Lets go of what is too old.
 fn rewrite(path: &Path, lines: &[String]) {
-    let text: String = lines
-        .iter()
-        .map(|line| format!("{}\n", serde_json::json!(line)))
-        .collect();
+    let mut text = String::new();
+    for line in lines {
+        text.push_str(&serde_json::json!(line).to_string());
+        text.push('\n');
+    }
     let new = path.with_extension("new");
     let mut options = OpenOptions::new();
     let file = options

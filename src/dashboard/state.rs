@@ -4,22 +4,24 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ratatui_textarea::TextArea;
-
 use super::keymap::Scope;
 use super::prompt::Prompt;
 use super::rates::Rates;
 use super::theme::Theme;
 use crate::control::{
-    Command, Filter, Group, LogRing, Look, Notice, QueueView, Seen, Snapshot, Stage,
+    Filter, Group, LogRing, Look, Notice, QueueView, Seen, Snapshot, Stage, read_every,
 };
 use crate::message::{MessageId, QueueName, Record, State as MessageState};
+
+mod parts;
+
+pub use parts::{Modal, Opened, PayloadView, Reasons, Screen};
 
 /// How long a notice is shown.
 pub const NOTICE_TIME: Duration = Duration::from_secs(12);
 
-/// After how long without an answer of the store its figures count as old.
-pub const STALE_AFTER: Duration = Duration::from_millis(2500);
+/// So much later than the store should have been read its figures count as old.
+const STALE_AFTER: Duration = Duration::from_millis(700);
 
 /// The spans of one column of the graphs.
 pub const ZOOMS: [Duration; 4] = [
@@ -47,104 +49,6 @@ pub struct Settings {
     pub read_only: bool,
 }
 
-/// The screens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Screen {
-    /// The queues and how they stand.
-    Overview,
-    /// The messages of one state.
-    Messages,
-    /// Dead letters by reason.
-    Dead,
-    /// What this host has in hand.
-    InHand,
-    /// The log.
-    Log,
-}
-
-impl Screen {
-    /// In their order.
-    pub const ALL: [Self; 5] = [
-        Self::Overview,
-        Self::Messages,
-        Self::Dead,
-        Self::InHand,
-        Self::Log,
-    ];
-
-    /// What it is called.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Overview => "Overview",
-            Self::Messages => "Messages",
-            Self::Dead => "Dead",
-            Self::InHand => "In hand",
-            Self::Log => "Log",
-        }
-    }
-}
-
-/// How a payload is shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PayloadView {
-    /// As JSON, indented; as text or in hexadecimal when it is none.
-    Json,
-    /// As text.
-    Text,
-    /// In hexadecimal.
-    Hex,
-}
-
-/// One message, open.
-#[derive(Debug)]
-pub struct Opened {
-    /// Its queue.
-    pub queue: QueueName,
-    /// The message.
-    pub id: MessageId,
-    /// What was last known of it.
-    pub record: Option<Arc<Record>>,
-    /// True when it was looked for and not found.
-    pub is_gone: bool,
-    /// How its payload is shown.
-    pub view: PayloadView,
-    /// Lines that are scrolled past.
-    pub scroll: usize,
-}
-
-/// What is on top of the screen.
-#[derive(Debug)]
-pub enum Modal {
-    /// The keys, scrolled past so many lines.
-    Help {
-        /// Of which screen.
-        of: Scope,
-        /// Lines that are scrolled past.
-        scroll: usize,
-    },
-    /// A question.
-    Confirm {
-        /// The question, with the count of what it is about.
-        question: String,
-        /// What is done after a yes.
-        then: Command,
-    },
-    /// A payload that is edited.
-    Editor {
-        /// Its queue.
-        queue: QueueName,
-        /// The dead letter.
-        id: MessageId,
-        /// The text.
-        area: Box<TextArea<'static>>,
-        /// True once Esc was pressed on a changed text.
-        is_leaving: bool,
-        /// As it was.
-        before: String,
-    },
-}
-
 /// What the screen shows.
 pub struct State {
     /// How things stand, or stood when the screen was frozen.
@@ -163,8 +67,8 @@ pub struct State {
     pub state: usize,
     /// Which messages are shown, on the messages and the dead screen.
     pub filter: Filter,
-    /// Which dead letters are open, by reason; the inner none is for all.
-    pub group: Option<Option<String>>,
+    /// Which dead letters are open, by reason.
+    pub group: Option<Reasons>,
     /// The selected line.
     pub selected: usize,
     /// Messages before the page.
@@ -356,7 +260,7 @@ impl State {
         };
         match (self.screen, &self.group) {
             (Screen::Messages, _) => page(filter),
-            (Screen::Dead, Some(group)) => page(filter.in_group(group.clone())),
+            (Screen::Dead, Some(reasons)) => page(reasons.filter(&filter)),
             (Screen::Dead, None) => Look::Groups { queue, filter },
             (Screen::Overview | Screen::InHand | Screen::Log, _) => Look::Nothing,
         }
@@ -365,8 +269,9 @@ impl State {
     /// True when the store has not answered for so long that its figures are old.
     #[must_use]
     pub fn is_stale(&self, now: Instant) -> bool {
+        let limit = read_every(self.snapshot.queues.len()) + STALE_AFTER;
         let read_at = self.snapshot.read_at;
-        read_at.is_some_and(|at| now.saturating_duration_since(at) > STALE_AFTER)
+        read_at.is_some_and(|at| now.saturating_duration_since(at) > limit)
     }
 
     /// True when what is drawn changes with time alone.

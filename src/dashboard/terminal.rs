@@ -74,7 +74,7 @@ impl Screen {
 
     /// Puts text into the clipboard of the terminal, over any distance (OSC 52). The text goes in
     /// base64, so nothing in it is a command to the terminal.
-    pub(super) fn copy(&self, text: &str) -> io::Result<()> {
+    pub(super) fn copy(text: &str) -> io::Result<()> {
         use base64::Engine;
         let encoded = base64::engine::general_purpose::STANDARD.encode(text);
         let mut out = io::stdout();

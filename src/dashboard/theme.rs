@@ -21,26 +21,26 @@ pub struct Theme {
 impl Theme {
     /// Titles and names.
     #[must_use]
-    pub fn accent(&self) -> Style {
+    pub fn accent(self) -> Style {
         let color = if self.light { Color::Blue } else { Color::Cyan };
         Style::new().fg(color).add_modifier(Modifier::BOLD)
     }
 
     /// What matters less.
     #[must_use]
-    pub fn dim(&self) -> Style {
+    pub fn dim(self) -> Style {
         Style::new().add_modifier(Modifier::DIM)
     }
 
     /// What went well.
     #[must_use]
-    pub fn good(&self) -> Style {
+    pub fn good(self) -> Style {
         Style::new().fg(Color::Green)
     }
 
     /// What to look at.
     #[must_use]
-    pub fn warn(&self) -> Style {
+    pub fn warn(self) -> Style {
         let color = if self.light {
             Color::Magenta
         } else {
@@ -51,21 +51,21 @@ impl Theme {
 
     /// What went wrong.
     #[must_use]
-    pub fn bad(&self) -> Style {
+    pub fn bad(self) -> Style {
         Style::new().fg(Color::Red).add_modifier(Modifier::BOLD)
     }
 
     /// The selected line; a mark in the text says it as well.
     #[must_use]
-    pub fn selected(&self) -> Style {
+    pub fn selected(self) -> Style {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 
     /// The last thing done to a frame. Nothing reaches the terminal that has not passed here:
     /// whatever a widget drew, no cell holds a control character. Colours are taken out here and
-    /// not left to the terminal library, which answers NO_COLOR with resets that would clear the
+    /// not left to the terminal library, which answers `NO_COLOR` with resets that would clear the
     /// reverse of the selection as well.
-    pub fn finish(&self, buffer: &mut Buffer) {
+    pub fn finish(self, buffer: &mut Buffer) {
         for cell in &mut buffer.content {
             if self.no_color {
                 cell.fg = Color::Reset;
@@ -88,16 +88,12 @@ impl Theme {
 /// What stands for a character where there is ASCII only.
 fn ascii(c: char) -> char {
     match c {
-        '─' | '━' | '┄' | '—' | '–' => '-',
+        '─' | '━' | '┄' | '—' | '–' | '▃' => '-',
         '│' | '▏' | '▎' | '▍' | '▌' => '|',
-        '┌' | '┐' | '└' | '┘' | '├' | '┤' | '┬' | '┴' | '┼' | '╭' | '╮' | '╰' | '╯' => {
-            '+'
-        }
-        '▁' => '.',
+        '┌' | '┐' | '└' | '┘' | '├' | '┤' | '┬' | '┴' | '┼' | '▅' => '+',
+        '▁' | '·' | '•' => '.',
         '▂' => ':',
-        '▃' => '-',
         '▄' => '=',
-        '▅' => '+',
         '▆' => '*',
         '▇' | '█' | '▊' | '▉' | '▋' => '#',
         '→' => '>',
@@ -105,7 +101,6 @@ fn ascii(c: char) -> char {
         '↑' => '^',
         '↓' => 'v',
         '…' => '~',
-        '·' | '•' => '.',
         '×' => 'x',
         '⏎' => '/',
         'µ' => 'u',

@@ -307,7 +307,7 @@ impl State {
             }
             Line::Filter(filter) => {
                 self.filter = filter;
-                self.to_first_page();
+                self.first_page();
                 if !matches!(self.screen, Screen::Messages | Screen::Dead) {
                     self.show(Screen::Messages);
                 }
@@ -315,7 +315,7 @@ impl State {
             Line::Queue(queue) => {
                 if self.snapshot.queues.iter().any(|known| known.name == queue) {
                     self.queue = Some(queue);
-                    self.to_first_page();
+                    self.first_page();
                 } else {
                     self.say(format!("no queue {queue} is shown here"), true, now);
                 }
@@ -339,7 +339,7 @@ impl State {
         });
     }
 
-    fn to_first_page(&mut self) {
+    fn first_page(&mut self) {
         self.selected = 0;
         self.offset = 0;
         self.marks.clear();
@@ -350,7 +350,7 @@ impl State {
         self.opened = None;
         self.group = None;
         self.screen = screen;
-        self.to_first_page();
+        self.first_page();
         if screen == Screen::Overview {
             let at = |queue: &crate::control::QueueView| Some(&queue.name) == self.queue.as_ref();
             self.selected = self.snapshot.queues.iter().position(at).unwrap_or(0);

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use tokio::sync::mpsc;
 
-use super::{Command, Notice, Shared, lock, tasks};
+use super::{Command, Notice, Shared, Stage, lock, tasks};
 use crate::message::{MessageId, NewMessage, QueueName};
 use crate::store::{Cancelled, Redriven, Rescheduled, StoreResult};
 use crate::text::{for_people, printable};
@@ -25,7 +25,7 @@ pub(super) async fn work(
         }
         let notice = match obey(&shared, command, &notices).await {
             Ok(notice) => notice,
-            Err(error) => Some(failed(error)),
+            Err(error) => Some(failed(error.to_string())),
         };
         if let Some(notice) = notice {
             let _ = notices.send(notice);
@@ -42,9 +42,9 @@ fn done(text: impl Into<String>) -> Notice {
     }
 }
 
-fn failed(text: impl ToString) -> Notice {
+fn failed(text: impl Into<String>) -> Notice {
     Notice {
-        text: text.to_string(),
+        text: text.into(),
         failed: true,
         made: None,
     }
@@ -89,22 +89,7 @@ async fn obey(
                 answers.iter().map(is_done),
             )
         }
-        Command::RedriveEdited {
-            queue,
-            id,
-            payload,
-            retries,
-        } => match store.redrive_edited(&queue, &id, &payload, retries).await? {
-            Redriven::As(new) => Notice {
-                text: format!("sent again as {new}; the dead letter is kept"),
-                failed: false,
-                made: Some((queue, new)),
-            },
-            Redriven::Unknown | Redriven::PayloadMissing => failed(format!(
-                "{} is no dead letter any more",
-                printable(id.as_str())
-            )),
-        },
+        Command::RedriveEdited { .. } => send_again(shared, command).await?,
         Command::Redrive {
             queue,
             which,
@@ -129,13 +114,7 @@ async fn obey(
         }
         Command::StopHandler(queue, id) => stop_handler(shared, &queue, &id),
         Command::StopHost(stage) => {
-            if let Some((_, sender)) = &shared.desk.host {
-                sender.send_if_modified(|now| {
-                    let higher = stage > *now;
-                    *now = stage.max(*now);
-                    higher
-                });
-            }
+            stop_host(shared, stage);
             return Ok(None);
         }
     }))
@@ -163,6 +142,43 @@ async fn send(shared: &Shared, queue: QueueName, message: NewMessage) -> StoreRe
         failed: false,
         made: Some((queue, id)),
     })
+}
+
+/// Sends a dead letter again with another payload.
+async fn send_again(shared: &Shared, command: Command) -> StoreResult<Notice> {
+    let Command::RedriveEdited {
+        queue,
+        id,
+        payload,
+        retries,
+    } = command
+    else {
+        return Ok(failed("nothing to send again"));
+    };
+    let store = &shared.desk.store;
+    let answer = store.redrive_edited(&queue, &id, &payload, retries).await?;
+    Ok(match answer {
+        Redriven::As(new) => Notice {
+            text: format!("sent again as {new}; the dead letter is kept"),
+            failed: false,
+            made: Some((queue, new)),
+        },
+        Redriven::Unknown | Redriven::PayloadMissing => failed(format!(
+            "{} is no dead letter any more",
+            printable(id.as_str())
+        )),
+    })
+}
+
+/// Tells the host in this process to stop; it never takes a word back.
+fn stop_host(shared: &Shared, stage: Stage) {
+    if let Some((_, sender)) = &shared.desk.host {
+        sender.send_if_modified(|now| {
+            let is_higher = stage > *now;
+            *now = stage.max(*now);
+            is_higher
+        });
+    }
 }
 
 /// The answer to what was asked of several messages.

@@ -13,17 +13,17 @@ use crate::text::for_people;
 
 /// Graphs of the last minutes, and how long things took.
 pub(super) fn flows(state: &State, view: &QueueView, width: u16) -> Vec<Line<'static>> {
-    let theme = &state.settings.theme;
+    let theme = state.settings.theme;
     let columns = usize::from(width).saturating_sub(52).clamp(12, 60);
     let rates = state.rates.get(&view.name);
     let lane = view.lane.as_ref();
     let took = lane.map_or(String::new(), |lane| quantiles("handler", lane.took));
-    let late = lane.map_or(String::new(), |lane| quantiles("late", lane.late));
+    let lateness = lane.map_or(String::new(), |lane| quantiles("late", lane.late));
     let span = ZOOMS[state.zoom];
     let shown = for_people(span.saturating_mul(u32::try_from(columns).unwrap_or(1)));
     [
         ("in/s", Flow::In, theme.accent(), took),
-        ("ack/s", Flow::Acked, theme.good(), late),
+        ("ack/s", Flow::Acked, theme.good(), lateness),
         (
             "fail/s",
             Flow::Failed,

@@ -12,7 +12,7 @@ use super::{put, row, safe};
 use crate::text::for_people;
 
 pub(super) fn draw(state: &State, now: Instant, area: Rect, buffer: &mut Buffer) {
-    let theme = &state.settings.theme;
+    let theme = state.settings.theme;
     let snapshot = &state.snapshot;
     let head = match &snapshot.host {
         Some(host) => format!("{} of {} slots busy in this process", host.busy, host.slots),
@@ -44,7 +44,7 @@ pub(super) fn draw(state: &State, now: Instant, area: Rect, buffer: &mut Buffer)
             for_people(lease),
             safe(flight.queue.as_str(), 20),
         );
-        lines.push(row(theme, at == state.selected, text, Style::new()));
+        lines.push(row(theme, at == state.selected, &text, Style::new()));
     }
     if snapshot.in_hand.is_empty() && snapshot.host.is_some() {
         lines.push(Line::styled("  nothing is in hand", theme.dim()));

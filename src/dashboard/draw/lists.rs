@@ -7,8 +7,8 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
-use super::super::state::{STATES, Screen, State};
-use super::{put, row, safe, until};
+use super::super::state::{Reasons, STATES, Screen, State};
+use super::{put, row, safe, short_id, until};
 use crate::control::{FILTERED_MAX, GROUPED_MAX};
 use crate::message::{Record, State as MessageState};
 use crate::text::{payload, short_number};
@@ -17,7 +17,7 @@ use crate::text::{payload, short_number};
 const TIME: usize = 14;
 
 pub(super) fn messages(state: &State, now: Instant, area: Rect, buffer: &mut Buffer) {
-    let theme = &state.settings.theme;
+    let theme = state.settings.theme;
     let mut lines = vec![title(state)];
     let width = usize::from(area.width);
     let state_of_list = state.listed_state();
@@ -29,8 +29,10 @@ pub(super) fn messages(state: &State, now: Instant, area: Rect, buffer: &mut Buf
     };
     lines.push(Line::styled(
         format!(
-            "  {:<36} {when:<TIME$} {:<5} PAYLOAD, LAST FAILURE",
-            "ID", "TRIED"
+            "  {:<id_width$} {when:<TIME$} {:<5} PAYLOAD, LAST FAILURE",
+            "ID",
+            "TRIED",
+            id_width = id_width(width)
         ),
         theme.dim(),
     ));
@@ -60,13 +62,21 @@ pub(super) fn messages(state: &State, now: Instant, area: Rect, buffer: &mut Buf
     put(lines, area, buffer);
 }
 
+/// Columns of an id: all of it where there is room.
+fn id_width(width: usize) -> usize {
+    if width < 100 { 13 } else { 36 }
+}
+
 /// What is listed: the states with their depths, or the reason.
 fn title(state: &State) -> Line<'static> {
-    let theme = &state.settings.theme;
+    let theme = state.settings.theme;
     let mut spans = Vec::new();
     let counts = state.queue_view().map(|view| view.overview.counts);
     if let Some(group) = &state.group {
-        let reason = group.as_deref().unwrap_or("all dead letters");
+        let reason = match group {
+            Reasons::All => "all dead letters",
+            Reasons::One(reason) => reason,
+        };
         spans.push(Span::styled(safe(reason, 60), theme.accent()));
     } else if state.screen == Screen::Messages {
         for (at, shown) in STATES.into_iter().enumerate() {
@@ -100,7 +110,7 @@ fn title(state: &State) -> Line<'static> {
 
 fn filter_span(state: &State) -> Option<Span<'static>> {
     let text = state.filter.text();
-    let theme = &state.settings.theme;
+    let theme = state.settings.theme;
     (!text.is_empty()).then(|| Span::styled(format!("  /{}", safe(text, 40)), theme.warn()))
 }
 
@@ -121,7 +131,7 @@ fn message_line(
     is_selected: bool,
     (now_ms, width): (u64, usize),
 ) -> Line<'static> {
-    let theme = &state.settings.theme;
+    let theme = state.settings.theme;
     let mark = if state.marks.contains(&record.id) {
         "*"
     } else {
@@ -133,9 +143,10 @@ fn message_line(
     // One step from dead.
     let last = record.retries_left == 0 && record.state != MessageState::Dead;
     let tried = format!("{}{}", record.attempts, if last { "!" } else { "" });
+    let id_width = id_width(width);
     let mut text = format!(
-        "{mark}{:<36} {when:<TIME$} {tried:<5} ",
-        safe(record.id.as_str(), 36)
+        "{mark}{:<id_width$} {when:<TIME$} {tried:<5} ",
+        short_id(record.id.as_str(), id_width)
     );
     let room = width.saturating_sub(text.chars().count() + 1).max(8);
     let reason = record
@@ -157,11 +168,11 @@ fn message_line(
     } else {
         Style::new()
     };
-    row(theme, is_selected, text, style)
+    row(theme, is_selected, &text, style)
 }
 
 pub(super) fn groups(state: &State, now: Instant, area: Rect, buffer: &mut Buffer) {
-    let theme = &state.settings.theme;
+    let theme = state.settings.theme;
     let dead = state
         .queue_view()
         .map_or(0, |view| view.overview.counts.dead);
@@ -203,7 +214,7 @@ pub(super) fn groups(state: &State, now: Instant, area: Rect, buffer: &mut Buffe
                 std::iter::once(all).chain(others).enumerate().skip(first)
             {
                 let text = format!("{:>8}  {latest:<TIME$}  {reason}", short_number(count));
-                lines.push(row(theme, at == state.selected, text, Style::new()));
+                lines.push(row(theme, at == state.selected, &text, Style::new()));
             }
             if cut {
                 lines.push(Line::styled(

@@ -10,12 +10,16 @@ use super::super::theme::Theme;
 use super::{put, safe};
 use crate::control::{LogLevel, LogLine};
 
-/// The line with the time of day only, if it begins with a time.
-fn without_date(line: &str) -> &str {
+/// The line with the second of the day only, if it begins with a time.
+fn without_date(line: &str) -> String {
     let is_dated = line
         .get(..20)
-        .is_some_and(|time| time.as_bytes()[10] == b'T');
-    if is_dated { &line[11..] } else { line }
+        .is_some_and(|time| time.as_bytes()[10] == b'T' && time.is_ascii());
+    let end = line.find('Z').filter(|_| is_dated);
+    match end {
+        Some(end) => format!("{}{}", &line[11..19], &line[end + 1..]),
+        None => line.to_owned(),
+    }
 }
 
 pub(super) fn draw(state: &mut State, area: Rect, buffer: &mut Buffer) {
@@ -43,13 +47,13 @@ pub(super) fn draw(state: &mut State, area: Rect, buffer: &mut Buffer) {
     }
     let width = usize::from(area.width);
     let mut lines = vec![Line::styled(safe(&head, width), theme.dim())];
-    lines.extend(shown.iter().map(|line| log_line(&theme, line, width)));
+    lines.extend(shown.iter().map(|line| log_line(theme, line, width)));
     put(lines, area, buffer);
 }
 
 /// The last lines.
 pub(super) fn latest(state: &State, count: usize, width: usize) -> Vec<Line<'static>> {
-    let theme = &state.settings.theme;
+    let theme = state.settings.theme;
     let lines = state.logs.latest(count, 0, |_| true);
     lines
         .iter()
@@ -57,12 +61,12 @@ pub(super) fn latest(state: &State, count: usize, width: usize) -> Vec<Line<'sta
         .collect()
 }
 
-fn log_line(theme: &Theme, line: &LogLine, width: usize) -> Line<'static> {
+fn log_line(theme: Theme, line: &LogLine, width: usize) -> Line<'static> {
     let style = match line.level {
         LogLevel::Error => theme.bad(),
         LogLevel::Warn => theme.warn(),
         LogLevel::Info if line.is_guest => theme.good(),
         LogLevel::Info => Style::new(),
     };
-    Line::styled(safe(without_date(&line.text), width), style)
+    Line::styled(safe(&without_date(&line.text), width), style)
 }

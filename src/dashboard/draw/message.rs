@@ -1,5 +1,6 @@
 //! One message: its payload, its headers, its attempts.
 
+use std::fmt::Write as _;
 use std::time::Instant;
 
 use ratatui::buffer::Buffer;
@@ -25,13 +26,13 @@ pub(super) fn draw(state: &mut State, now: Instant, area: Rect, buffer: &mut Buf
     let Some(opened) = &mut state.opened else {
         return;
     };
-    let mut lines = text(&theme, opened, now_ms, usize::from(area.width));
+    let mut lines = text(theme, opened, now_ms, usize::from(area.width));
     let hidden = lines.len().saturating_sub(usize::from(area.height));
     opened.scroll = opened.scroll.min(hidden);
     put(lines.split_off(opened.scroll), area, buffer);
 }
 
-fn text(theme: &Theme, opened: &Opened, now_ms: u64, width: usize) -> Vec<Line<'static>> {
+fn text(theme: Theme, opened: &Opened, now_ms: u64, width: usize) -> Vec<Line<'static>> {
     let id = safe(opened.id.as_str(), 80);
     let mut lines = vec![Line::from(vec![
         Span::raw("message "),
@@ -73,7 +74,7 @@ fn text(theme: &Theme, opened: &Opened, now_ms: u64, width: usize) -> Vec<Line<'
     for entry in record.history.iter().rev() {
         match entry {
             HistoryEntry::Attempt(attempt) => {
-                lines.extend(attempt_lines(theme, attempt, now_ms, width))
+                lines.extend(attempt_lines(theme, attempt, now_ms, width));
             }
             HistoryEntry::Redriven {
                 redriven_from,
@@ -96,7 +97,7 @@ fn facts(record: &Record, now_ms: u64) -> Vec<Line<'static>> {
             MessageState::Dead => "died",
             _ => "due",
         };
-        state.push_str(&format!(", {what} {}", until(at_ms, now_ms)));
+        let _ = write!(state, ", {what} {}", until(at_ms, now_ms));
     }
     let last = record.retries_left == 0 && record.state != MessageState::Dead;
     let left = format!(
@@ -113,7 +114,7 @@ fn facts(record: &Record, now_ms: u64) -> Vec<Line<'static>> {
 }
 
 fn payload_lines(
-    theme: &Theme,
+    theme: Theme,
     record: &Record,
     view: PayloadView,
     width: usize,
@@ -148,7 +149,7 @@ fn payload_lines(
     let name = if text.is_none() { "hexadecimal" } else { name };
     let mut head = format!("payload   {} bytes, as {name}", bytes.len());
     if bytes.len() > SHOWN_MAX {
-        head.push_str(&format!(", the first {SHOWN_MAX}"));
+        let _ = write!(head, ", the first {SHOWN_MAX}");
     }
     let mut lines = vec![Line::styled(head, theme.dim())];
     match text {
@@ -212,20 +213,13 @@ fn hex_row(row: usize, bytes: &[u8]) -> Line<'static> {
     ))
 }
 
-fn attempt_lines(
-    theme: &Theme,
-    attempt: &Attempt,
-    now_ms: u64,
-    width: usize,
-) -> Vec<Line<'static>> {
+fn attempt_lines(theme: Theme, attempt: &Attempt, now_ms: u64, width: usize) -> Vec<Line<'static>> {
     let mut text = format!("{:>3}  {}", attempt.attempt, printable(&attempt.class));
     if let Some(ms) = attempt.duration_ms {
-        text.push_str(&format!(
-            " after {}",
-            for_people(std::time::Duration::from_millis(ms))
-        ));
+        let took = for_people(std::time::Duration::from_millis(ms));
+        let _ = write!(text, " after {took}");
     }
-    text.push_str(&format!(", {}", until(attempt.at_ms, now_ms)));
+    let _ = write!(text, ", {}", until(attempt.at_ms, now_ms));
     let mut lines = vec![Line::styled(text, theme.warn())];
     let indented = |text: &str, style: Style| {
         wrapped(text, width.saturating_sub(5), false)

@@ -34,7 +34,7 @@ pub(super) fn help(state: &mut State, area: Rect, buffer: &mut Buffer) {
         return;
     };
     let inner = pop_up(
-        &theme,
+        theme,
         "keys here; a capital letter does what cannot be undone",
         area,
         buffer,
@@ -63,7 +63,7 @@ pub(super) fn help(state: &mut State, area: Rect, buffer: &mut Buffer) {
     put(lines.split_off(*scroll), inner, buffer);
 }
 
-pub(super) fn confirm(theme: &Theme, question: &str, area: Rect, buffer: &mut Buffer) {
+pub(super) fn confirm(theme: Theme, question: &str, area: Rect, buffer: &mut Buffer) {
     let width = area.width.min(64);
     let text = Paragraph::new(vec![
         Line::raw(safe(question, 400)),
@@ -90,7 +90,7 @@ pub(super) fn confirm(theme: &Theme, question: &str, area: Rect, buffer: &mut Bu
 }
 
 pub(super) fn editor(
-    theme: &Theme,
+    theme: Theme,
     id: &MessageId,
     text: &TextArea<'static>,
     area: Rect,
@@ -105,13 +105,7 @@ pub(super) fn editor(
 }
 
 /// The prompt grows upwards from the line of the notice; what is wrong or possible is under it.
-pub(super) fn prompt(
-    theme: &Theme,
-    prompt: &Prompt,
-    body: Rect,
-    notice: Rect,
-    buffer: &mut Buffer,
-) {
+pub(super) fn prompt(theme: Theme, prompt: &Prompt, body: Rect, notice: Rect, buffer: &mut Buffer) {
     let lines = u16::try_from(prompt.area.lines().len()).unwrap_or(u16::MAX);
     let rows = lines.min(PROMPT_ROWS_MAX);
     let below = match (&prompt.error, prompt.candidates.as_slice()) {

@@ -25,7 +25,7 @@ const COLUMNS_OF_ALL: u16 = 60;
 const BAR_FULL: f64 = 7.0;
 
 pub(super) fn draw(state: &State, now: Instant, area: Rect, buffer: &mut Buffer) {
-    let theme = &state.settings.theme;
+    let theme = state.settings.theme;
     if state.snapshot.queues.is_empty() {
         put(first_steps(theme, state), area, buffer);
         return;
@@ -58,7 +58,7 @@ pub(super) fn draw(state: &State, now: Instant, area: Rect, buffer: &mut Buffer)
 }
 
 /// What a person sees who has just begun.
-fn first_steps(theme: &Theme, state: &State) -> Vec<Line<'static>> {
+fn first_steps(theme: Theme, state: &State) -> Vec<Line<'static>> {
     if state.snapshot.read_at.is_none() {
         return vec![Line::styled("reading the store…", theme.dim())];
     }
@@ -71,7 +71,7 @@ fn first_steps(theme: &Theme, state: &State) -> Vec<Line<'static>> {
 }
 
 fn queue_table(state: &State, now: Instant, rows: usize, width: u16) -> Vec<Line<'static>> {
-    let theme = &state.settings.theme;
+    let theme = state.settings.theme;
     let wide = width >= 80;
     let name_width = usize::from(width).saturating_sub(68).clamp(8, 24);
     let head = if wide {
@@ -125,7 +125,7 @@ fn queue_table(state: &State, now: Instant, rows: usize, width: u16) -> Vec<Line
             text.push_str(" [P]");
             style = theme.warn();
         }
-        lines.push(row(theme, at == state.selected, text, style));
+        lines.push(row(theme, at == state.selected, &text, style));
     }
     lines
 }
@@ -149,7 +149,7 @@ pub(super) fn whole(number: f64) -> u64 {
 
 /// The five depths as bars, in the order in which a message passes them.
 fn pipeline(state: &State, view: &QueueView, now: Instant, width: u16) -> Vec<Line<'static>> {
-    let theme = &state.settings.theme;
+    let theme = state.settings.theme;
     let now_ms = state.snapshot.now_ms(now);
     let overview = &view.overview;
     let counts = overview.counts;
@@ -216,7 +216,7 @@ fn bar(number: u64, width: usize) -> String {
 }
 
 /// Messages by the attempt that is theirs next, and those for which it is the last.
-fn attempts(theme: &Theme, view: &QueueView, width: u16) -> Vec<Line<'static>> {
+fn attempts(theme: Theme, view: &QueueView, width: u16) -> Vec<Line<'static>> {
     let FailedSample {
         partial, by_failed, ..
     } = &view.overview.failed;
@@ -276,7 +276,7 @@ fn ordinal(number: u32) -> String {
 
 /// Everybody who serves the queue.
 fn hosts(state: &State, view: &QueueView) -> Vec<Line<'static>> {
-    let theme = &state.settings.theme;
+    let theme = state.settings.theme;
     if view.hosts.is_empty() {
         return vec![Line::styled(
             "   hosts    none serves this queue",
@@ -295,7 +295,7 @@ fn hosts(state: &State, view: &QueueView) -> Vec<Line<'static>> {
         Line::from(vec![
             Span::raw(format!(
                 "   {name:<8} {}{here}",
-                safe(&info.id, 8).trim_end_matches('…')
+                safe(&info.id, 9).trim_end_matches('…')
             )),
             Span::styled(
                 format!(
@@ -315,7 +315,7 @@ fn hosts(state: &State, view: &QueueView) -> Vec<Line<'static>> {
 
 /// What an operator would want to be told.
 fn warnings(state: &State, view: &QueueView, now: Instant) -> Vec<Line<'static>> {
-    let theme = &state.settings.theme;
+    let theme = state.settings.theme;
     let overview = &view.overview;
     let mut found = Vec::new();
     if overview.paused {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::super::keymap::{Action, Scope};
 use super::super::prompt::{Kind, text_area};
-use super::super::state::{Modal, PayloadView, STATES, Screen, State};
+use super::super::state::{Modal, PayloadView, Reasons, STATES, Screen, State};
 use super::Effect;
 use crate::control::{Command, Filter, Stage, Which};
 use crate::message::{Due, MessageId, QueueName, State as MessageState};
@@ -176,7 +176,7 @@ impl State {
             let what = this_or(&ids, "dead letters");
             return Some((queue, Which::Ids(ids), what));
         }
-        let Some(group) = self.selected_group()? else {
+        let Reasons::One(group) = self.selected_group()? else {
             return self.all_dead();
         };
         let count = self
@@ -193,7 +193,7 @@ impl State {
     /// All dead letters that are shown, with their number as far as it is known.
     fn all_dead(&self) -> Option<(QueueName, Which, String)> {
         let filter: Filter = match &self.group {
-            Some(group) => self.filter.clone().in_group(group.clone()),
+            Some(reasons) => reasons.filter(&self.filter),
             None => self.filter.clone(),
         };
         let what = if filter.is_empty() {
@@ -214,13 +214,14 @@ impl State {
         Some((self.queue.clone()?, Which::Matching(filter), what))
     }
 
-    /// The reason on the selected line: the outer none where there is no line, the inner one for
-    /// the line that stands for all.
-    fn selected_group(&self) -> Option<Option<String>> {
+    /// The reason on the selected line.
+    fn selected_group(&self) -> Option<Reasons> {
         let (groups, _) = self.groups()?;
         match self.selected {
-            0 => Some(None),
-            line => groups.get(line - 1).map(|group| Some(group.reason.clone())),
+            0 => Some(Reasons::All),
+            line => groups
+                .get(line - 1)
+                .map(|group| Reasons::One(group.reason.clone())),
         }
     }
 
@@ -290,10 +291,10 @@ impl State {
         if !self.marks.is_empty() {
             self.marks.clear();
         } else if self.screen == Screen::Dead && self.group.take().is_some() {
-            self.to_first_page();
+            self.first_page();
         } else if !self.filter.is_empty() {
             self.filter = Filter::default();
-            self.to_first_page();
+            self.first_page();
         } else if self.is_frozen {
             self.is_frozen = false;
         } else {
@@ -307,7 +308,7 @@ impl State {
             Scope::Groups => {
                 if let Some(group) = self.selected_group() {
                     self.group = Some(group);
-                    self.to_first_page();
+                    self.first_page();
                 }
             }
             Scope::Messages | Scope::Letters | Scope::InHand => {
@@ -329,7 +330,7 @@ impl State {
 
     fn list_state(&mut self, by: usize) {
         self.state = (self.state + by) % STATES.len();
-        self.to_first_page();
+        self.first_page();
     }
 
     fn next_queue(&mut self) {
@@ -340,7 +341,7 @@ impl State {
         if let Some(next) = queues.get(at.map_or(0, |at| (at + 1) % queues.len())) {
             self.queue = Some(next.name.clone());
             self.group = None;
-            self.to_first_page();
+            self.first_page();
         }
     }
 
@@ -369,9 +370,9 @@ impl State {
                 .collect()
         };
         if ids.iter().all(|id| self.marks.contains(id)) {
-            ids.iter().for_each(|id| {
+            for id in &ids {
                 self.marks.remove(id);
-            });
+            }
         } else {
             self.marks.extend(ids);
         }

@@ -58,7 +58,10 @@ fn place(sample: &Sample) -> String {
     };
     note(
         "queue",
-        format!("{:?}", state.queue.as_ref().map(|q| q.as_str())),
+        format!(
+            "{:?}",
+            state.queue.as_ref().map(dqhost::message::QueueName::as_str)
+        ),
         state.queue.as_ref().is_some_and(|q| q.as_str() == "orders"),
     );
     note("list", state.state.to_string(), state.state == 0);

@@ -30,7 +30,14 @@ fn walk(store: &str) {
     tty.wait_for("[1 Overview]");
     tty.wait_for("> default");
     tty.wait_for("live");
+    send_three(store, &mut tty);
+    mend_the_dead_one(store, &mut tty);
+    pause_and_resume(store, &mut tty);
+    redrive_all(store, &mut tty);
+    leave(tty);
+}
 
+fn send_three(store: &str, tty: &mut Tty) {
     // Three messages from the prompt: acked at once, acked at the second attempt, never acked.
     for (line, says) in [
         ("1", "due now"),
@@ -58,7 +65,9 @@ fn walk(store: &str) {
         text.lines()
             .any(|line| line.contains("→ dead") && line.contains("      1 "))
     });
+}
 
+fn mend_the_dead_one(store: &str, tty: &mut Tty) {
     // The dead letter by its reason, then itself: its attempts and what it holds.
     tty.keys("3");
     tty.wait_for("nacked: attempt 2 of 9 that are needed");
@@ -85,7 +94,9 @@ fn walk(store: &str) {
     assert_eq!(dead(store), [original]);
     tty.keys(BACK);
     tty.keys(BACK);
+}
 
+fn pause_and_resume(store: &str, tty: &mut Tty) {
     // Paused, nothing passes; resumed, it does.
     tty.keys("p");
     tty.wait_for("[paused]");
@@ -97,8 +108,10 @@ fn walk(store: &str) {
     tty.keys(":resume\r");
     tty.wait_until("it goes on", |text| !text.contains("[paused]"));
     eventually("it is acked", || (total(store, "acked") == 4).then_some(()));
+}
 
-    // A whole dead letter put back, after a question that counts.
+fn redrive_all(store: &str, tty: &mut Tty) {
+    // All dead letters put back, after a question that counts.
     tty.keys(":redrive all\r");
     tty.wait_for("Put all 1 dead letters back into default");
     tty.keys("y");
@@ -106,7 +119,9 @@ fn walk(store: &str) {
     eventually("it is dead again", || {
         (total(store, "dead") == 2).then_some(())
     });
+}
 
+fn leave(mut tty: Tty) {
     tty.keys(":nonsense\r");
     tty.wait_for("unrecognized subcommand");
     tty.keys(ESCAPE);
