@@ -73,6 +73,7 @@ pub async fn run(setup: Setup, mut wires: Wires, end: impl Future<Output = ()>) 
     let mut clock = tokio::time::interval(TICK);
     clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut frame = Frames::default();
+    frame.wanted();
     tokio::pin!(end);
     loop {
         let event = tokio::select! {

@@ -13,6 +13,7 @@ use crate::control::{Command, Line, Notice, Seen, Snapshot, Stage};
 use crate::message::{MessageId, QueueName};
 
 mod act;
+mod travel;
 
 /// What happens.
 #[derive(Debug)]

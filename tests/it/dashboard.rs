@@ -1,5 +1,6 @@
 //! The dashboard: every screen as it is drawn, every key, and the whole of it in a terminal.
 
+mod dead;
 mod hostile;
 mod keys;
 mod outage;

@@ -95,6 +95,12 @@ impl RedisServer {
         self.child.wait().unwrap();
     }
 
+    /// Sends the server a signal.
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
     /// Starts it again on the same data.
     pub(crate) fn restart(&mut self) {
         self.child = Self::spawn(self.folder.path(), &[]);

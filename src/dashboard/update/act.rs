@@ -6,7 +6,7 @@ use super::super::keymap::{Action, Scope};
 use super::super::prompt::{Kind, text_area};
 use super::super::state::{Modal, PayloadView, Reasons, STATES, Screen, State};
 use super::Effect;
-use crate::control::{Command, Filter, Stage, Which};
+use crate::control::{Command, Filter, Which};
 use crate::message::{Due, MessageId, QueueName, State as MessageState};
 use crate::text::{printable, short_number};
 
@@ -215,7 +215,7 @@ impl State {
     }
 
     /// The reason on the selected line.
-    fn selected_group(&self) -> Option<Reasons> {
+    pub(super) fn selected_group(&self) -> Option<Reasons> {
         let (groups, _) = self.groups()?;
         match self.selected {
             0 => Some(Reasons::All),
@@ -283,68 +283,6 @@ impl State {
         vec![Effect::Copy(id.as_str().to_owned())]
     }
 
-    /// One step back: out of a help, a message, a reason, or to everything from a filter.
-    fn back(&mut self) {
-        if self.modal.take().is_some() || self.opened.take().is_some() {
-            return;
-        }
-        if !self.marks.is_empty() {
-            self.marks.clear();
-        } else if self.screen == Screen::Dead && self.group.take().is_some() {
-            self.first_page();
-        } else if !self.filter.is_empty() {
-            self.filter = Filter::default();
-            self.first_page();
-        } else if self.is_frozen {
-            self.is_frozen = false;
-        } else {
-            self.notice = None;
-        }
-    }
-
-    fn open_selected(&mut self) {
-        match self.scope() {
-            Scope::Overview => self.show(Screen::Messages),
-            Scope::Groups => {
-                if let Some(group) = self.selected_group() {
-                    self.group = Some(group);
-                    self.first_page();
-                }
-            }
-            Scope::Messages | Scope::Letters | Scope::InHand => {
-                if let Some((queue, id)) = self.current() {
-                    self.open(queue, id);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn turn(&mut self, by: usize) {
-        let at = Screen::ALL
-            .iter()
-            .position(|screen| *screen == self.screen)
-            .unwrap_or(0);
-        self.show(Screen::ALL[(at + by) % Screen::ALL.len()]);
-    }
-
-    fn list_state(&mut self, by: usize) {
-        self.state = (self.state + by) % STATES.len();
-        self.first_page();
-    }
-
-    fn next_queue(&mut self) {
-        let queues = &self.snapshot.queues;
-        let at = queues
-            .iter()
-            .position(|view| Some(&view.name) == self.queue.as_ref());
-        if let Some(next) = queues.get(at.map_or(0, |at| (at + 1) % queues.len())) {
-            self.queue = Some(next.name.clone());
-            self.group = None;
-            self.first_page();
-        }
-    }
-
     fn turn_payload(&mut self) {
         if let Some(opened) = &mut self.opened {
             opened.scroll = 0;
@@ -379,77 +317,6 @@ impl State {
         if !all && self.selected + 1 < self.line_count() {
             self.selected += 1;
         }
-    }
-
-    /// Through lines, pages and texts.
-    fn travel(&mut self, action: Action) {
-        let page = self.list_rows();
-        let scrolled = |scroll: usize| match action {
-            Action::Up => scroll.saturating_sub(1),
-            Action::Down => scroll + 1,
-            Action::PageUp => scroll.saturating_sub(page),
-            Action::PageDown => scroll + page,
-            Action::Top => 0,
-            _ => usize::MAX / 2,
-        };
-        if let Some(Modal::Help { scroll, .. }) = &mut self.modal {
-            *scroll = scrolled(*scroll);
-        } else if let Some(opened) = &mut self.opened {
-            opened.scroll = scrolled(opened.scroll);
-        } else if self.screen == Screen::Log {
-            // The latest line is at the bottom, so up is further back.
-            let oldest = usize::MAX / 2;
-            self.offset = match action {
-                Action::Up => self.offset + 1,
-                Action::Down => self.offset.saturating_sub(1),
-                Action::PageUp => self.offset + page,
-                Action::PageDown => self.offset.saturating_sub(page),
-                Action::Top => oldest,
-                _ => 0,
-            };
-        } else {
-            self.travel_list(action, page);
-        }
-    }
-
-    fn travel_list(&mut self, action: Action, page: usize) {
-        let last = self.line_count().saturating_sub(1);
-        let more = self.records().is_some_and(|(_, more, _)| more);
-        match action {
-            Action::Up if self.selected > 0 => self.selected -= 1,
-            Action::Up if self.offset > 0 => {
-                self.offset = self.offset.saturating_sub(page);
-                self.selected = page - 1;
-            }
-            Action::Down if self.selected < last => self.selected += 1,
-            Action::Down | Action::PageDown if more => {
-                self.offset += page;
-                self.selected = 0;
-            }
-            Action::PageUp if self.offset > 0 => self.offset = self.offset.saturating_sub(page),
-            Action::PageUp => self.selected = self.selected.saturating_sub(page),
-            Action::PageDown => self.selected = (self.selected + page).min(last),
-            Action::Top => {
-                self.selected = 0;
-                self.offset = 0;
-            }
-            Action::Bottom => self.selected = last,
-            _ => {}
-        }
-        if self.screen == Screen::Overview
-            && let Some(view) = self.snapshot.queues.get(self.selected)
-        {
-            self.queue = Some(view.name.clone());
-        }
-    }
-
-    /// True while the host lets its handlers finish.
-    #[must_use]
-    pub fn is_draining(&self) -> bool {
-        self.snapshot
-            .host
-            .as_ref()
-            .is_some_and(|host| host.stage > Stage::Run)
     }
 }
 

@@ -1,5 +1,7 @@
 //! The store goes away and comes back.
 
+use rustix::process::Signal;
+
 use super::tty::Tty;
 use crate::support::{RedisServer, guest, run};
 
@@ -27,6 +29,21 @@ fn the_screen_says_when_the_store_is_away_and_when_it_is_back() {
     tty.wait_for("sent ");
     tty.keys("4");
     tty.wait_for("nothing is in hand");
+    tty.keys("q");
+    tty.end(0);
+}
+
+#[test]
+fn a_store_that_does_not_answer_is_told_from_one_that_does() {
+    let server = RedisServer::start();
+    run(Some(&server.url()), &["send", "x", "--in", "1h"], 0);
+    let mut tty = Tty::start(&server.url(), &["top"], (120, 30));
+    tty.wait_for("> default");
+    tty.wait_for("live");
+    server.signal(Signal::STOP);
+    tty.wait_for("! the store has not answered for");
+    server.signal(Signal::CONT);
+    tty.wait_for("  live");
     tty.keys("q");
     tty.end(0);
 }

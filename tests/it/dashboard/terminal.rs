@@ -1,9 +1,16 @@
 //! The terminal is given back as it was, however the program ends, and nothing is drawn where there
 //! is none.
 
+use std::sync::Arc;
+
+use dqhost::control::{Line, Snapshot, Wires};
+use dqhost::dashboard::{Grammar, Settings, Setup};
+use dqhost::message::QueueName;
 use rustix::process::{Signal, WaitOptions, waitpid};
 use tempfile::TempDir;
+use tokio::sync::{mpsc, watch};
 
+use super::sample::theme;
 use super::tty::Tty;
 use crate::support::{dqhost, eventually, expect, guest, run, stats, stderr, stdout};
 
@@ -179,4 +186,54 @@ fn what_is_wrong_from_the_start_is_told_on_the_terminal() {
     let tty = Tty::start("/proc/nowhere/q.db", &["top"], (100, 24));
     let left = tty.end(3);
     assert!(left.contains("cannot be used"), "{left}");
+}
+
+/// Not a test by itself: what [`a_panic_leaves_the_terminal_as_it_was`] runs in a terminal.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "it panics, in a terminal that another test gives it"]
+async fn panics() {
+    struct Panics;
+    impl Grammar for Panics {
+        fn parse(&self, _line: &str, _queue: &QueueName) -> Result<Line, String> {
+            panic!("a bug in the dashboard")
+        }
+        fn complete(&self, _before: &str) -> Vec<String> {
+            Vec::new()
+        }
+    }
+    let (_snapshots, snapshots) = watch::channel(Arc::new(Snapshot::empty("none".to_owned())));
+    let (commands, _commands) = mpsc::unbounded_channel();
+    let (_notices, notices) = mpsc::unbounded_channel();
+    let wires = Wires {
+        snapshots,
+        commands,
+        notices,
+        logs: Arc::default(),
+    };
+    let setup = Setup {
+        settings: Settings {
+            theme: theme(),
+            read_only: false,
+        },
+        grammar: Box::new(Panics),
+        lines: None,
+    };
+    dqhost::dashboard::run(setup, wires, std::future::pending())
+        .await
+        .unwrap();
+}
+
+#[test]
+fn a_panic_leaves_the_terminal_as_it_was() {
+    let program = std::env::current_exe().unwrap();
+    let args = [
+        "--exact",
+        "dashboard::terminal::panics",
+        "--ignored",
+        "--nocapture",
+    ];
+    let mut tty = Tty::start_program(program.to_str().unwrap(), &args, (80, 24), &[]);
+    tty.wait_for("[1 Overview]");
+    tty.keys(":x\r");
+    tty.end(101);
 }

@@ -42,6 +42,21 @@ impl Tty {
     pub(crate) fn start_with<S: AsRef<std::ffi::OsStr>>(
         store: &str,
         args: &[S],
+        size: (u16, u16),
+        env: &[(&str, &str)],
+    ) -> Self {
+        Self::start_program(
+            env!("CARGO_BIN_EXE_dqhost"),
+            args,
+            size,
+            &[env, &[where_is(store)]].concat(),
+        )
+    }
+
+    /// Starts another program.
+    pub(crate) fn start_program<S: AsRef<std::ffi::OsStr>>(
+        program: &str,
+        args: &[S],
         (columns, rows): (u16, u16),
         env: &[(&str, &str)],
     ) -> Self {
@@ -53,7 +68,7 @@ impl Tty {
         };
         let pair = native_pty_system().openpty(size).unwrap();
         let state = TempDir::new().unwrap();
-        let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_dqhost"));
+        let mut command = CommandBuilder::new(program);
         command.args(args);
         for (name, _) in std::env::vars() {
             if name.starts_with("DQHOST_") || name == "REDIS_URL" || name == "NO_COLOR" {
@@ -63,14 +78,6 @@ impl Tty {
         command.env("TERM", "xterm-256color");
         command.env("XDG_STATE_HOME", state.path());
         command.env("XDG_DATA_HOME", env!("CARGO_TARGET_TMPDIR"));
-        command.env(
-            if store.contains("://") {
-                "REDIS_URL"
-            } else {
-                "DQHOST_DB"
-            },
-            store,
-        );
         for (name, value) in env {
             command.env(name, value);
         }
@@ -222,4 +229,14 @@ impl Drop for Tty {
 
 fn nonzero(number: u16) -> std::num::NonZeroU16 {
     number.try_into().unwrap()
+}
+
+/// How the program is told of a store.
+fn where_is(store: &str) -> (&str, &str) {
+    let name = if store.contains("://") {
+        "REDIS_URL"
+    } else {
+        "DQHOST_DB"
+    };
+    (name, store)
 }

@@ -1,0 +1,99 @@
+//! Many dead letters at once.
+
+use std::fmt::Write as _;
+
+use tempfile::TempDir;
+
+use super::tty::Tty;
+use crate::support::{dqhost, expect, feed, guest, run, stats};
+
+/// A file with 60 dead letters of two reasons: 40 that are no numbers, and 20 that need a ninth
+/// attempt.
+fn many_dead(folder: &TempDir) -> String {
+    let store = folder.path().join("dqhost.db").display().to_string();
+    let mut lines = String::new();
+    for n in 0..60 {
+        let payload = if n % 3 == 0 {
+            "9".to_owned()
+        } else {
+            format!("word{n}")
+        };
+        writeln!(lines, "{{\"payload\":\"{payload}\",\"retries\":0}}").unwrap();
+    }
+    expect(
+        feed(
+            dqhost(Some(&store), &["send", "--ndjson"]),
+            lines.as_bytes(),
+        ),
+        0,
+    );
+    let handler = guest("flaky");
+    run(
+        Some(&store),
+        &["--handler", handler.to_str().unwrap(), "--exit-when-empty"],
+        0,
+    );
+    assert_eq!(stats(&store, "default")["dead"], 60);
+    store
+}
+
+#[test]
+fn a_task_goes_at_its_pace_and_can_be_stopped() {
+    let folder = TempDir::new().unwrap();
+    let store = many_dead(&folder);
+    let mut tty = Tty::start(&store, &["top"], (100, 30));
+    tty.wait_for("> default");
+    // It would take hours.
+    tty.keys(":redrive all --rate 1\r");
+    tty.wait_for("Put all 60 dead letters back");
+    tty.keys("y");
+    tty.wait_for("redriving: ");
+    tty.keys(":delete all\r");
+    tty.wait_for("sure?");
+    tty.keys("y");
+    tty.wait_for("wait for the end of redriving");
+    tty.keys(":stop\r");
+    tty.wait_for("stopped: ");
+    let counts = stats(&store, "default");
+    let redriven = counts["totals"]["redriven"].as_u64().unwrap();
+    assert!((1..60).contains(&redriven), "{counts}");
+    assert_eq!(counts["dead"], 60 - redriven);
+    tty.keys("q");
+    tty.end(0);
+}
+
+#[test]
+fn dead_letters_are_chosen_by_reason_by_filter_and_by_mark() {
+    let folder = TempDir::new().unwrap();
+    let store = many_dead(&folder);
+    let mut tty = Tty::start(&store, &["top"], (100, 30));
+    tty.wait_for("> default");
+    tty.keys("3");
+    tty.wait_for("attempt 1 of 9");
+    // The words differ, their digits too: each is a reason of its own, so a filter has them all.
+    tty.keys("/word !word1\r");
+    tty.wait_for("/word !word1");
+    tty.wait_until("the filter is used", |text| {
+        !text.contains("attempt 1 of 9")
+    });
+    tty.keys("D");
+    // Of the 40 words, eight begin with word1.
+    tty.wait_for("Delete 32 matching dead letters");
+    tty.keys("y");
+    tty.wait_for("32 deleted");
+    assert_eq!(stats(&store, "default")["dead"], 28);
+    tty.keys("\x7f");
+    tty.wait_for("attempt 1 of 9");
+    tty.keys("j\r");
+    tty.wait_for("LAST FAILURE");
+    tty.wait_for("attempt 1 of 9");
+    tty.keys("  ");
+    tty.wait_for("2 marked");
+    tty.keys("r");
+    tty.wait_for("Put 2 dead letters back");
+    tty.keys("y");
+    tty.wait_for("2 redriven");
+    assert_eq!(stats(&store, "default")["ready"], 2);
+    tty.keys("q");
+    tty.end(0);
+}
