@@ -2,7 +2,7 @@
 TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 GUESTS := --profile guest --target wasm32-wasip2 --workspace --exclude dqhost
 
-.PHONY: help demo test check guests setup redis bench
+.PHONY: help demo test check guests setup redis bench picture
 
 help: ## what can be made
 	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*##/\t/'
@@ -26,6 +26,10 @@ bench: redis ## measure sends and drains on each store, and a peer; then how lon
 	cargo build --locked --release --manifest-path benches/effectum/Cargo.toml --target-dir $(TARGET)/effectum
 	cargo bench --locked --bench stores -- --effectum $(TARGET)/effectum/release/effectum-bench
 	cargo bench --locked --bench blocking -- --messages 1000000
+	cargo bench --locked --bench dashboard
+
+picture: redis guests ## draw the README's picture of the dashboard anew
+	DQHOST_UPDATE_PICTURE=1 cargo test --locked --test it dashboard::screens::the_picture
 
 setup:
 	@sh tests/setup.sh

@@ -8,7 +8,7 @@ use crossterm::event::KeyEvent;
 
 use super::keymap::{self, Action, Key, Scope};
 use super::prompt::{Grammar, Kind, Prompt, edit};
-use super::state::{Modal, NOTICE_TIME, Opened, PayloadView, Screen, State, ZOOMS};
+use super::state::{Modal, NOTICE_TIME, Opened, PayloadView, Screen, State};
 use crate::control::{Command, Line, Notice, Seen, Snapshot, Stage};
 use crate::message::{MessageId, QueueName};
 
@@ -344,26 +344,6 @@ impl State {
         self.selected = 0;
         self.offset = 0;
         self.marks.clear();
-    }
-
-    /// Shows a screen from its start.
-    fn show(&mut self, screen: Screen) {
-        self.opened = None;
-        self.group = None;
-        self.screen = screen;
-        self.first_page();
-        if screen == Screen::Overview {
-            let at = |queue: &crate::control::QueueView| Some(&queue.name) == self.queue.as_ref();
-            self.selected = self.snapshot.queues.iter().position(at).unwrap_or(0);
-        }
-    }
-
-    fn zoom(&mut self, longer: bool) {
-        self.zoom = if longer {
-            (self.zoom + 1).min(ZOOMS.len() - 1)
-        } else {
-            self.zoom.saturating_sub(1)
-        };
     }
 
     fn quit_at_once(&mut self) -> Vec<Effect> {

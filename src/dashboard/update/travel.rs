@@ -1,10 +1,30 @@
 //! From screen to screen, from line to line.
 
 use super::super::keymap::{Action, Scope};
-use super::super::state::{Modal, STATES, Screen, State};
+use super::super::state::{Modal, STATES, Screen, State, ZOOMS};
 use crate::control::Filter;
 
 impl State {
+    /// Shows a screen from its start.
+    pub(super) fn show(&mut self, screen: Screen) {
+        self.opened = None;
+        self.group = None;
+        self.screen = screen;
+        self.first_page();
+        if screen == Screen::Overview {
+            let at = |queue: &crate::control::QueueView| Some(&queue.name) == self.queue.as_ref();
+            self.selected = self.snapshot.queues.iter().position(at).unwrap_or(0);
+        }
+    }
+
+    pub(super) fn zoom(&mut self, longer: bool) {
+        self.zoom = if longer {
+            (self.zoom + 1).min(ZOOMS.len() - 1)
+        } else {
+            self.zoom.saturating_sub(1)
+        };
+    }
+
     /// One step back: out of a help, a message, a reason, or to everything from a filter.
     pub(super) fn back(&mut self) {
         if self.modal.take().is_some() || self.opened.take().is_some() {
