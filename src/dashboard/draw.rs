@@ -25,6 +25,7 @@ use crate::control::{Overview, Stage};
 use crate::message::State as MessageState;
 use crate::text::{cut, for_people, printable, short_number};
 
+mod attempts;
 mod graphs;
 mod in_hand;
 mod lists;

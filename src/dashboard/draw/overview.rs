@@ -10,8 +10,8 @@ use ratatui::text::{Line, Span};
 use super::super::rates::{Flow, Rates};
 use super::super::state::State;
 use super::super::theme::Theme;
-use super::{graphs, oldest, put, row, safe, until};
-use crate::control::{FailedSample, QueueView};
+use super::{attempts, graphs, oldest, put, row, safe, until};
+use crate::control::QueueView;
 use crate::text::{for_people, short_number};
 
 /// Rows of the table of queues at most, where there is more to show.
@@ -45,7 +45,7 @@ pub(super) fn draw(state: &State, now: Instant, area: Rect, buffer: &mut Buffer)
     lines.extend(pipeline(state, view, now, area.width));
     lines.push(Line::default());
     lines.extend(graphs::flows(state, view, area.width));
-    lines.extend(attempts(theme, view, area.width));
+    lines.extend(attempts::draw(state, view, area));
     lines.extend(hosts(state, view));
     lines.extend(warnings(state, view, now));
     let room = usize::from(area.height).saturating_sub(lines.len() + 2);
@@ -206,72 +206,13 @@ fn pipeline(state: &State, view: &QueueView, now: Instant, width: u16) -> Vec<Li
 
 /// A bar that grows with the logarithm of the number, so that ten beside a million is seen.
 #[expect(clippy::cast_precision_loss, reason = "a bar has a few dozen columns")]
-fn bar(number: u64, width: usize) -> String {
+pub(super) fn bar(number: u64, width: usize) -> String {
     if number == 0 {
         return String::new();
     }
     let part = ((number + 1) as f64).log10() / BAR_FULL;
     let columns = whole(part.min(1.0) * width as f64).max(1);
     "█".repeat(usize::try_from(columns).unwrap_or(width))
-}
-
-/// Messages by the attempt that is theirs next, and those for which it is the last.
-fn attempts(theme: Theme, view: &QueueView, width: u16) -> Vec<Line<'static>> {
-    let FailedSample {
-        partial, by_failed, ..
-    } = &view.overview.failed;
-    let counts = view.overview.counts;
-    let alive = counts.pending + counts.ready + counts.unack + counts.retry;
-    let failed: u64 = by_failed.iter().map(|at| at.count).sum();
-    let mut spans = vec![Span::raw("   attempt  ")];
-    let first = if *partial {
-        "?".to_owned()
-    } else {
-        short_number(alive.saturating_sub(failed))
-    };
-    spans.push(Span::raw(format!("1st {first}")));
-    let mut length = 24;
-    for at in by_failed {
-        let last = if at.last > 0 {
-            format!(" ({}!)", short_number(at.last))
-        } else {
-            String::new()
-        };
-        let text = format!(
-            "  {} {}{last}",
-            ordinal(at.failed + 1),
-            short_number(at.count)
-        );
-        length += text.chars().count();
-        if length > usize::from(width) {
-            spans.push(Span::raw(" …"));
-            break;
-        }
-        let style = if at.last > 0 {
-            theme.warn()
-        } else {
-            Style::new()
-        };
-        spans.push(Span::styled(text, style));
-    }
-    let is_last = by_failed.iter().any(|at| at.last > 0);
-    if *partial {
-        spans.push(Span::styled("  of some that failed", theme.dim()));
-    } else if is_last {
-        spans.push(Span::styled("  ! the last one", theme.dim()));
-    }
-    vec![Line::from(spans)]
-}
-
-fn ordinal(number: u32) -> String {
-    let end = match (number % 10, number % 100) {
-        (_, 11..=13) => "th",
-        (1, _) => "st",
-        (2, _) => "nd",
-        (3, _) => "rd",
-        _ => "th",
-    };
-    format!("{number}{end}")
 }
 
 /// Everybody who serves the queue.

@@ -69,6 +69,7 @@ fn nothing_from_outside_is_obeyed_by_the_terminal() {
 /// Every screen that shows what a message, a handler or a person has brought.
 fn look_at_all_of_it(tty: &mut Tty) {
     tty.keys("3");
+    tty.wait_for("all of them");
     tty.wait_for("evil\\u{");
     tty.keys("\r");
     tty.wait_for("LAST FAILURE");

@@ -211,29 +211,32 @@ impl Sample {
         let start = Instant::now() + Duration::from_hours(1);
         let logs = Arc::new(LogRing::default());
         logs.set_file("/home/me/.local/state/dqhost/dqhost.log");
+        let id = "id=019a2b3c-0000-7000-8000-000000000099";
         for (level, is_guest, text) in [
             (
                 LogLevel::Info,
                 false,
-                "2026-11-21T11:21:46.323122Z  INFO serving queue=orders",
+                format!(
+                    "2026-11-21T11:22:19.323122Z  INFO acked queue=orders {id} attempt=1 took=84µs"
+                ),
             ),
             (
                 LogLevel::Info,
                 true,
-                "2026-11-21T11:22:20.101000Z  INFO queue=orders id=a asking the bank",
+                format!("2026-11-21T11:22:20.101000Z  INFO queue=orders {id} asking the bank"),
             ),
             (
                 LogLevel::Warn,
                 false,
-                "2026-11-21T11:22:20.192332Z  WARN dead queue=orders id=a class=rejected",
+                format!("2026-11-21T11:22:20.192332Z  WARN dead queue=orders {id} class=rejected"),
             ),
             (
                 LogLevel::Error,
                 false,
-                "2026-11-21T11:22:21.000000Z ERROR something is wrong",
+                "2026-11-21T11:22:21.000000Z ERROR trying again until the store answers".to_owned(),
             ),
         ] {
-            logs.add(level, is_guest, text);
+            logs.add(level, is_guest, &text);
         }
         let settings = Settings {
             theme,

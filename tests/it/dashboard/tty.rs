@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
@@ -23,6 +24,7 @@ pub(crate) struct Tty {
     keys: Box<dyn Write + Send>,
     child: Box<dyn Child + Send + Sync>,
     written: Arc<Mutex<Written>>,
+    reader: Option<JoinHandle<()>>,
     /// The terminal's settings before the program began.
     settings: String,
     /// Where logs and typed lines are kept.
@@ -89,7 +91,8 @@ impl Tty {
         }));
         let mut output = pair.master.try_clone_reader().unwrap();
         let shared = Arc::clone(&written);
-        std::thread::spawn(move || {
+        // It ends when nobody has the terminal open any more.
+        let reader = std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(count @ 1..) = output.read(&mut buffer) {
                 let mut written = shared.lock().unwrap();
@@ -105,6 +108,7 @@ impl Tty {
             keys,
             child,
             written,
+            reader: Some(reader),
             settings,
             state,
         }
@@ -209,10 +213,7 @@ impl Tty {
             );
             std::thread::sleep(Duration::from_millis(5));
         };
-        // The last bytes may still be on their way.
-        while Instant::now() < end && !self.is_restored() {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        self.reader.take().unwrap().join().unwrap();
         let text = self.text();
         assert_eq!(status.exit_code(), code, "{text}");
         assert!(self.is_restored(), "the terminal is not as it was:\n{text}");
