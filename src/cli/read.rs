@@ -8,7 +8,7 @@ use serde_json::json;
 use super::open::Missing;
 use super::{Exit, QueueArg, StoreArgs, log, open, print};
 use crate::message::{MessageId, QueueName, State};
-use crate::store::{Cancelled, Counts, HOST_SILENCE, Page, SeenHost};
+use crate::store::{Cancelled, HOST_SILENCE, Overview, Page, SeenHost};
 use crate::text::printable;
 
 #[derive(Debug, Args)]
@@ -33,17 +33,20 @@ pub(super) async fn stats(args: StatsArgs) -> anyhow::Result<Exit> {
     };
     let mut rows = Vec::new();
     for queue in queues {
-        let counts = store.counts(&queue).await?;
+        let overview = store.overview(&queue).await?;
         let hosts = store.hosts(&queue, HOST_SILENCE).await?;
-        rows.push((queue, counts, hosts));
+        rows.push((queue, overview, hosts));
     }
     if args.json {
         let queues: Vec<_> = rows
             .iter()
-            .map(|(queue, c, hosts)| {
+            .map(|(queue, overview, hosts)| {
+                let c = overview.counts;
                 json!({
                     "queue": queue, "pending": c.pending, "ready": c.ready, "unack": c.unack,
                     "retry": c.retry, "dead": c.dead, "moving": c.moving, "totals": c.totals,
+                    "paused": overview.paused, "next_due_ms": overview.next_due_ms,
+                    "oldest_ready_ms": overview.oldest_ready_ms,
                     "hosts": hosts,
                 })
             })
@@ -56,7 +59,7 @@ pub(super) async fn stats(args: StatsArgs) -> anyhow::Result<Exit> {
 }
 
 /// A line for each queue: its counts and its hosts.
-fn print_stats(store: &str, rows: &[(QueueName, Counts, Vec<SeenHost>)]) -> io::Result<()> {
+fn print_stats(store: &str, rows: &[(QueueName, Overview, Vec<SeenHost>)]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "store {}", printable(store))?;
     writeln!(
@@ -74,8 +77,8 @@ fn print_stats(store: &str, rows: &[(QueueName, Counts, Vec<SeenHost>)]) -> io::
         "DIED",
         "HOSTS",
     )?;
-    for (queue, c, hosts) in rows {
-        let t = c.totals;
+    for (queue, overview, hosts) in rows {
+        let (c, t) = (overview.counts, overview.counts.totals);
         writeln!(
             out,
             "{:<20} {:>9} {:>9} {:>9} {:>9} {:>9} | {:>10} {:>10} {:>10} {:>8} | {:>5}",
@@ -92,7 +95,14 @@ fn print_stats(store: &str, rows: &[(QueueName, Counts, Vec<SeenHost>)]) -> io::
             hosts.len(),
         )?;
     }
-    for (queue, c, _) in rows.iter().filter(|(_, c, _)| c.moving > 0) {
+    for (queue, overview, _) in rows {
+        let c = overview.counts;
+        if overview.paused {
+            writeln!(out, "{queue} is paused: `dqhost resume` lets it go on")?;
+        }
+        if c.moving == 0 {
+            continue;
+        }
         writeln!(
             out,
             "{queue}: {} messages are on their way to or from another store; if no `dqhost copy` \

@@ -16,6 +16,9 @@ fn the_help_is_complete() {
         ("help-send", &["send", "--help"]),
         ("help-stats", &["stats", "--help"]),
         ("help-dead-redrive", &["dead", "redrive", "--help"]),
+        ("help-top", &["top", "--help"]),
+        ("help-reschedule", &["reschedule", "--help"]),
+        ("keys", &["keys"]),
     ] {
         let mut command = dqhost(None, args);
         let output = expect(command.env("COLUMNS", "100").output().unwrap(), 0);
@@ -442,4 +445,68 @@ fn settings_come_from_the_environment() {
     );
     assert_eq!(server.command::<u64>(&["LLEN", "dp:orders:ready"]), 0);
     with(&["send", "x"], &[("DQHOST_NO_HASH_TAG", "perhaps")], 2);
+}
+
+#[test]
+fn a_paused_queue_waits_and_a_rescheduled_message_moves() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("dqhost.db").display().to_string();
+    let store = Some(path.as_str());
+    let id = stdout(&run(store, &["send", "x", "--in", "1h"], 0));
+    let id = id.trim();
+    assert_eq!(stdout(&run(store, &["pause"], 0)), "default is paused\n");
+    assert_eq!(stats(&path, "default")["paused"], true);
+    assert!(stdout(&run(store, &["stats"], 0)).contains("default is paused"));
+    assert!(stdout(&run(store, &["reschedule", id], 0)).starts_with(id));
+    assert_eq!(stats(&path, "default")["ready"], 1);
+    run(store, &["reschedule", id, "--in", "2h"], 0);
+    assert_eq!(stats(&path, "default")["pending"], 1);
+    let output = run(store, &["reschedule", id, "nobody"], 5);
+    assert!(stderr(&output).contains("nobody is not rescheduled"));
+    run(
+        store,
+        &["reschedule", "nobody", "--in", "1h", "--at", "14:00"],
+        2,
+    );
+    assert_eq!(stdout(&run(store, &["resume"], 0)), "default goes on\n");
+    let handler = guest("echo");
+    let up = ["--handler", handler.to_str().unwrap(), "--exit-when-empty"];
+    run(store, &up, 0);
+    assert_eq!(stats(&path, "default")["totals"]["acked"], 1);
+    assert_eq!(stats(&path, "default")["paused"], false);
+}
+
+#[test]
+fn a_dead_letter_is_sent_again_with_another_payload_and_kept() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("dqhost.db").display().to_string();
+    let store = Some(path.as_str());
+    let handler = guest("flaky");
+    let up = ["--handler", handler.to_str().unwrap(), "--exit-when-empty"];
+    for payload in ["one", "two", "three"] {
+        run(store, &["send", payload], 0);
+    }
+    run(store, &up, 0);
+    let list = stdout(&run(store, &["dead", "list"], 0));
+    let id = list.split_whitespace().next().unwrap();
+    let file = folder.path().join("payload");
+    std::fs::write(&file, "1").unwrap();
+    let file = format!("@{}", file.display());
+    let told = stdout(&run(store, &["dead", "redrive", id, "--payload", &file], 0));
+    assert!(told.starts_with(&format!("{id} -> ")), "{told}");
+    run(store, &up, 0);
+    let counts = stats(&path, "default");
+    assert_eq!(
+        (&counts["dead"], &counts["totals"]["acked"]),
+        (&3.into(), &1.into())
+    );
+    run(
+        store,
+        &["dead", "redrive", id, "other", "--payload", "1"],
+        2,
+    );
+    run(store, &["dead", "redrive", "all", "--payload", "1"], 2);
+    // A hundred a second: three take a moment, and none is left out.
+    run(store, &["dead", "redrive", "all", "--rate", "100"], 0);
+    assert_eq!(stats(&path, "default")["ready"], 3);
 }
