@@ -249,10 +249,10 @@ pub enum Command {
 }
 
 impl Command {
-    /// True for what only looks.
+    /// True for what changes no message and no queue: to look, and to leave.
     #[must_use]
     pub fn is_safe(&self) -> bool {
-        matches!(self, Self::Look(_))
+        matches!(self, Self::Look(_) | Self::StopHost(_))
     }
 }
 

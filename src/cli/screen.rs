@@ -197,8 +197,10 @@ pub(super) async fn with_host(
     };
     if let Some(trouble) = &trouble {
         tracing::error!("the dashboard has ended: {trouble}");
-        eprintln!("the dashboard has ended: {}", printable(trouble));
-        eprintln!("the host goes on; Ctrl-C stops it");
+        say(&format!(
+            "the dashboard has ended: {}\nthe host goes on; Ctrl-C stops it",
+            printable(trouble)
+        ));
     } else {
         // It ends with the host, or when the terminal has gone: then nobody is left to watch it.
         stage.send_if_modified(|now| {
@@ -210,9 +212,14 @@ pub(super) async fn with_host(
     let summary = host.await.context("the host")?;
     drop(desk);
     if let Some(file) = logs.file() {
-        eprintln!("the log is in {file}");
+        say(&format!("the log is in {file}"));
     }
     Ok(summary)
+}
+
+/// Says something on a terminal that may have gone.
+fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 #[derive(Debug, Args)]

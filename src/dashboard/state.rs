@@ -225,6 +225,44 @@ impl State {
         self.records()?.0.get(self.selected)
     }
 
+    /// What the selected line is about, to find it again after a change.
+    #[must_use]
+    pub fn selected_key(&self) -> Option<String> {
+        match self.scope() {
+            Scope::Messages | Scope::Letters => {
+                Some(self.selected_record()?.id.as_str().to_owned())
+            }
+            Scope::Groups => {
+                let line = self.selected.checked_sub(1)?;
+                Some(self.groups()?.0.get(line)?.reason.clone())
+            }
+            Scope::InHand => {
+                let in_hand = self.snapshot.in_hand.get(self.selected)?;
+                Some(in_hand.id.as_str().to_owned())
+            }
+            _ => None,
+        }
+    }
+
+    /// Selects the line that is about this, if there is one.
+    pub fn select_key(&mut self, key: &str) {
+        let line = match self.scope() {
+            Scope::Messages | Scope::Letters => self.records().and_then(|(records, ..)| {
+                records.iter().position(|record| record.id.as_str() == key)
+            }),
+            Scope::Groups => self.groups().and_then(|(groups, _)| {
+                let at = groups.iter().position(|group| group.reason == key)?;
+                Some(at + 1)
+            }),
+            Scope::InHand => {
+                let mut in_hand = self.snapshot.in_hand.iter();
+                in_hand.position(|in_hand| in_hand.id.as_str() == key)
+            }
+            _ => None,
+        };
+        self.selected = line.unwrap_or(self.selected);
+    }
+
     /// The message that an action is about: the open one or the selected one.
     #[must_use]
     pub fn current(&self) -> Option<(QueueName, MessageId)> {
@@ -270,7 +308,7 @@ impl State {
     #[must_use]
     pub fn is_stale(&self, now: Instant) -> bool {
         let limit = read_every(self.snapshot.queues.len()) + STALE_AFTER;
-        let read_at = self.snapshot.read_at;
+        let read_at = self.snapshot.read_at.filter(|_| !self.is_frozen);
         read_at.is_some_and(|at| now.saturating_duration_since(at) > limit)
     }
 

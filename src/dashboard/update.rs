@@ -114,10 +114,19 @@ impl State {
                 rates.note(at, queue.overview.counts.totals);
             }
         }
+        let selected = self.selected_key();
         if self.is_frozen {
-            return;
+            // What is opened now was not there to be held still.
+            if self.snapshot.seen.look() != &self.look {
+                Arc::make_mut(&mut self.snapshot).seen = snapshot.seen.clone();
+            }
+        } else {
+            self.snapshot = snapshot;
         }
-        self.snapshot = snapshot;
+        // The line under a finger stays the same one, wherever it has moved.
+        if let Some(key) = selected {
+            self.select_key(&key);
+        }
         let known = |name: &QueueName| self.snapshot.queues.iter().any(|queue| queue.name == *name);
         if !self.queue.as_ref().is_some_and(known) {
             self.queue = self.snapshot.queues.first().map(|queue| queue.name.clone());

@@ -104,6 +104,6 @@ pub const BINDINGS: &[Binding] = &[
     see(&[Key::Char('3')], SCREENS, Action::Screen(3), "", "dead letters"),
     see(&[Key::Char('4')], SCREENS, Action::Screen(4), "", "in hand"),
     see(&[Key::Char('5')], SCREENS, Action::Screen(5), "", "log"),
-    see(&[Key::Char('Q')], CHOOSING, Action::NextQueue, "", "the next queue"),
+    see(&[Key::Char('n')], CHOOSING, Action::NextQueue, "", "the next queue"),
     see(&[Key::Char('f')], SCREENS, Action::Freeze, "freeze", "hold the screen still, or let it go on"),
 ];

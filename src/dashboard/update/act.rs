@@ -6,7 +6,7 @@ use super::super::keymap::{Action, Scope};
 use super::super::prompt::{Kind, text_area};
 use super::super::state::{Modal, PayloadView, Reasons, STATES, Screen, State};
 use super::Effect;
-use crate::control::{Command, Filter, Which};
+use crate::control::{Command, Filter, GROUPED_MAX, Which};
 use crate::message::{Due, MessageId, QueueName, State as MessageState};
 use crate::text::{printable, short_number};
 
@@ -179,13 +179,14 @@ impl State {
         let Reasons::One(group) = self.selected_group()? else {
             return self.all_dead();
         };
-        let count = self
-            .groups()?
-            .0
-            .iter()
-            .find(|known| known.reason == group)?
-            .count;
-        let what = format!("the {} dead letters with this reason", short_number(count));
+        let (groups, cut) = self.groups()?;
+        let count = groups.iter().find(|known| known.reason == group)?.count;
+        let count = short_number(count);
+        let what = if cut {
+            format!("all dead letters with this reason, {count} of the latest {GROUPED_MAX},")
+        } else {
+            format!("the {count} dead letters with this reason")
+        };
         let filter = self.filter.clone().in_group(Some(group));
         Some((self.queue.clone()?, Which::Matching(filter), what))
     }

@@ -1,8 +1,10 @@
 //! Every key of the table, in every place where it works: where it leads and what it asks for.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use dqhost::control::{Command, Seen};
 use dqhost::dashboard::keymap::{self, Key, Scope};
 use dqhost::dashboard::update::{Effect, Event};
 
@@ -142,8 +144,9 @@ fn a_yes_does_what_was_asked_and_a_no_does_not() {
             }
             assert_eq!(sample.state.scope() == Scope::Confirm, question, "{keys}");
             let effects = sample.type_in(if yes { "y" } else { "n" });
+            let is_look = |command: &Command| matches!(command, Command::Look(_));
             let does = effects.iter().any(|effect| match effect {
-                Effect::Command(command) => !command.is_safe(),
+                Effect::Command(command) => !is_look(command),
                 _ => false,
             });
             assert_eq!(does, yes, "{keys}: {effects:?}");
@@ -178,4 +181,34 @@ fn edits_are_not_lost_by_one_key() {
     assert_eq!(sample.state.scope(), Scope::Editor);
     escape(&mut sample);
     assert_eq!(sample.state.scope(), Scope::Message);
+}
+
+#[test]
+fn the_selection_stays_with_its_message() {
+    let mut sample = at(Scope::Messages);
+    sample.type_in("jj");
+    let chosen = sample.state.current();
+    let mut next = (*sample.state.snapshot).clone();
+    let Seen::Messages { records, .. } = &mut next.seen else {
+        panic!("there are messages");
+    };
+    Arc::make_mut(records).remove(0);
+    sample.event(Event::Snapshot(Arc::new(next)));
+    assert_eq!((sample.state.selected, sample.state.current()), (1, chosen));
+}
+
+#[test]
+fn a_screen_that_is_held_still_can_be_looked_into() {
+    let mut sample = at(Scope::Messages);
+    sample.type_in("f");
+    let shown = Arc::clone(&sample.state.snapshot);
+    sample.now += std::time::Duration::from_mins(1);
+    sample.answer();
+    assert!(Arc::ptr_eq(&shown, &sample.state.snapshot));
+    assert!(!sample.state.is_stale(sample.now));
+    sample.enter();
+    assert!(sample.state.opened.as_ref().unwrap().record.is_some());
+    sample.type_in("f");
+    sample.answer();
+    assert!(!Arc::ptr_eq(&shown, &sample.state.snapshot));
 }

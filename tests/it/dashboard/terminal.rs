@@ -60,6 +60,22 @@ fn leaving_with_messages_in_hand_asks_and_then_drains() {
 }
 
 #[test]
+fn one_that_only_looks_can_be_left() {
+    let folder = TempDir::new().unwrap();
+    let store = store(&folder);
+    let handler = guest("noop");
+    let args = ["--handler", handler.to_str().unwrap(), "--read-only"];
+    let mut tty = Tty::start(&store, &args, (80, 24));
+    tty.wait_for("[read only]");
+    tty.wait_for("> default");
+    tty.keys(":send x\r");
+    tty.wait_for("nothing is changed");
+    tty.keys("q");
+    tty.end(0);
+    assert_eq!(stats(&store, "default")["totals"]["sent"], 0);
+}
+
+#[test]
 fn a_signal_drains_and_a_second_one_stops_at_once() {
     let folder = TempDir::new().unwrap();
     let store = store(&folder);
