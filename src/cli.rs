@@ -6,6 +6,7 @@
 )]
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -240,7 +241,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         // Whoever read our output has seen enough.
         Err(error) if is_broken_pipe(&error) => Exit::Done.into(),
         Err(error) => {
-            eprintln!("error: {}", printable(&format!("{error:#}")));
+            // The terminal may have gone.
+            let text = format!("{error:#}");
+            let _ = writeln!(std::io::stderr(), "error: {}", printable(&text));
             exit_of(&error).into()
         }
     }

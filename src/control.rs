@@ -29,13 +29,8 @@ pub const FILTERED_MAX: usize = 5000;
 /// Bytes of a payload that a list carries for each message, which is also how far a filter reads.
 pub const LISTED_PAYLOAD_MAX: usize = 2048;
 
-/// How often the store is read for so many queues: every second, and no more than two queues a
-/// second.
-#[must_use]
-pub fn read_every(queues: usize) -> Duration {
-    let queues = u32::try_from(queues).unwrap_or(u32::MAX);
-    Duration::from_secs(1).max(Duration::from_millis(500).saturating_mul(queues))
-}
+/// How often the store is read.
+pub const READ_EVERY: Duration = Duration::from_secs(1);
 
 /// How things stand. The local parts are of this moment, the store's parts of `read_at`.
 #[derive(Debug, Clone)]
@@ -90,6 +85,8 @@ impl Snapshot {
 pub struct QueueView {
     /// Its name.
     pub name: QueueName,
+    /// When it was read: with many queues not each is read each time.
+    pub read_at: Instant,
     /// As the store tells it.
     pub overview: Overview,
     /// The hosts that serve it, this one included.
@@ -194,13 +191,18 @@ pub struct Group {
     pub latest_ms: u64,
 }
 
-/// Which dead letters.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Which {
-    /// These.
-    Ids(Vec<MessageId>),
-    /// All that match, of those that are dead when the task begins.
-    Matching(Filter),
+/// What is done to many dead letters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bulk {
+    /// Put each back as a new message.
+    Redrive {
+        /// The retries of the new messages; none for those that they had.
+        retries: Option<u32>,
+        /// Messages a second at most.
+        rate: Option<u32>,
+    },
+    /// Remove each for good.
+    Delete,
 }
 
 /// What a person asks for.
@@ -216,17 +218,11 @@ pub enum Command {
     Cancel(QueueName, Vec<MessageId>),
     /// Give messages that wait another time.
     Reschedule(QueueName, Vec<MessageId>, Due),
-    /// Put dead letters back.
-    Redrive {
-        /// The queue.
-        queue: QueueName,
-        /// Which.
-        which: Which,
-        /// The retries of the new messages; none for those that they had.
-        retries: Option<u32>,
-        /// Messages a second at most.
-        rate: Option<u32>,
-    },
+    /// Do this to these dead letters.
+    Bulk(QueueName, Vec<MessageId>, Bulk),
+    /// Find the dead letters that match, and ask with their number whether to do this to them: what
+    /// is done after a yes is done to those, whatever dies meanwhile.
+    Choose(QueueName, Filter, Bulk),
     /// Send a dead letter again with another payload, and keep it.
     RedriveEdited {
         /// The queue.
@@ -238,8 +234,6 @@ pub enum Command {
         /// The retries of the new message; none for those that the dead letter had.
         retries: Option<u32>,
     },
-    /// Remove dead letters for good.
-    Delete(QueueName, Which),
     /// Stop the handler of a message in hand; the attempt counts as failed.
     StopHandler(QueueName, MessageId),
     /// End the long task.
@@ -282,6 +276,8 @@ pub struct Notice {
     pub failed: bool,
     /// The message that came of it.
     pub made: Option<(QueueName, MessageId)>,
+    /// The words are a question; this is to be done after a yes.
+    pub then: Option<Command>,
 }
 
 /// A task that takes more than a moment.

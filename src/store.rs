@@ -335,6 +335,7 @@ pub struct Page {
     pub offset: usize,
     /// How many at most.
     pub limit: usize,
-    /// Bytes of each payload that are wanted at most.
+    /// Bytes of each payload that are wanted at most; with 0 the records say nothing of payloads,
+    /// and their `payload` is none.
     pub payload_max: usize,
 }

@@ -191,6 +191,7 @@ mod tests {
         assert_eq!(payload(b"\xff\x00\x01", 4), "0xff00…");
         assert_eq!(payload("ééé".as_bytes(), 3), "é…");
         assert_eq!(payload(&"ééé".as_bytes()[..5], 4), "éé…");
+        assert_eq!(payload(&"ééééé".as_bytes()[..7], 3), "é…");
     }
 
     #[test]

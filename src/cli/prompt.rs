@@ -8,7 +8,7 @@ use super::payload;
 use super::read::Named;
 use super::send::MessageArgs;
 use super::steer::Moved;
-use crate::control::{self, Command, Filter, Line};
+use crate::control::{Bulk, Command, Filter, Line};
 use crate::dashboard::Grammar;
 use crate::message::{PAYLOAD_MAX_DEFAULT, QueueName};
 
@@ -175,7 +175,7 @@ fn meant(what: What, queue: &QueueName) -> Result<Line, String> {
         } => Command::Reschedule(other.or(queue), moved.named.ids(), moved.timing.due()),
         What::Redrive(args) | What::Dead(Dead::Redrive(args)) => redrive(args, queue)?,
         What::Delete(args) | What::Dead(Dead::Delete(args)) => {
-            Command::Delete(args.queue.or(queue), which(&args.which))
+            bulk(args.queue.or(queue), &args.which, Bulk::Delete)
         }
         What::Pause(other) => Command::Pause(other.or(queue), true),
         What::Resume(other) => Command::Pause(other.or(queue), false),
@@ -191,32 +191,33 @@ fn meant(what: What, queue: &QueueName) -> Result<Line, String> {
     }))
 }
 
-fn which(which: &Which) -> control::Which {
+/// For all of a queue the dashboard has to find out first which those are.
+fn bulk(queue: QueueName, which: &Which, bulk: Bulk) -> Command {
     match which.ids() {
-        Some(ids) => control::Which::Ids(ids),
-        None => control::Which::Matching(Filter::default()),
+        Some(ids) => Command::Bulk(queue, ids, bulk),
+        None => Command::Choose(queue, Filter::default(), bulk),
     }
 }
 
 fn redrive(args: RedriveArgs, queue: &QueueName) -> Result<Command, String> {
     let queue = args.queue.or(queue);
-    let which = which(&args.which);
-    let Some(text) = args.how.payload else {
-        return Ok(Command::Redrive {
-            queue,
-            which,
-            retries: args.how.retries,
-            rate: args.how.rate,
-        });
+    let How {
+        retries,
+        rate,
+        payload,
+    } = args.how;
+    let Some(text) = payload else {
+        let how = Bulk::Redrive { retries, rate };
+        return Ok(bulk(queue, &args.which, how));
     };
     let bytes = payload::read_at_prompt(&text, PAYLOAD_MAX_DEFAULT)?;
     payload::check(&bytes, &Vec::new(), PAYLOAD_MAX_DEFAULT)?;
-    match which {
-        control::Which::Ids(ids) if ids.len() == 1 => Ok(Command::RedriveEdited {
+    match args.which.ids().as_deref() {
+        Some([id]) => Ok(Command::RedriveEdited {
             queue,
-            id: ids[0].clone(),
+            id: id.clone(),
             payload: bytes,
-            retries: args.how.retries,
+            retries,
         }),
         _ => Err("--payload is for one dead letter: name one".to_owned()),
     }
@@ -373,16 +374,18 @@ mod tests {
             ("stop", Command::StopTask),
             (
                 "dead delete x",
-                Command::Delete(queue.clone(), control::Which::Ids(vec!["x".into()])),
+                Command::Bulk(queue.clone(), vec!["x".into()], Bulk::Delete),
             ),
             (
                 "redrive all --rate 50",
-                Command::Redrive {
-                    queue: queue.clone(),
-                    which: control::Which::Matching(Filter::default()),
-                    retries: None,
-                    rate: Some(50),
-                },
+                Command::Choose(
+                    queue.clone(),
+                    Filter::default(),
+                    Bulk::Redrive {
+                        retries: None,
+                        rate: Some(50),
+                    },
+                ),
             ),
             (
                 "redrive x --payload y",

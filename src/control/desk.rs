@@ -12,8 +12,8 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::{
-    Command, LogRing, Look, Notice, OwnHost, QueueView, Seen, Snapshot, Stage, TaskView, Wires,
-    read_every, scan,
+    Command, LogRing, Look, Notice, OwnHost, QueueView, READ_EVERY, Seen, Snapshot, Stage,
+    TaskView, Wires, scan,
 };
 use crate::host::Monitor;
 use crate::message::QueueName;
@@ -24,11 +24,16 @@ mod tasks;
 
 pub use tasks::pace;
 
+/// Queues that are read each time at most, in turn.
+const QUEUES_AT_A_TIME: usize = 2;
+
 /// How often the lists of hosts and of queues are read.
 const HOSTS_EVERY: Duration = Duration::from_secs(5);
 
 /// How often what the screen looks at is read again while its queue changes, and while it does not.
+/// Looking through many costs more.
 const SEEN_EVERY: Duration = Duration::from_secs(2);
+const MANY_SEEN_EVERY: Duration = Duration::from_secs(8);
 const SEEN_AT_REST_EVERY: Duration = Duration::from_secs(10);
 
 /// How often snapshots of the host itself are made.
@@ -123,33 +128,41 @@ impl Desk {
     /// One snapshot, for a single frame.
     pub async fn snapshot(self) -> StoreResult<Snapshot> {
         let mut snapshot = Snapshot::empty(self.store.describe());
-        snapshot.queues = queue_views(&self, &[], true).await?;
+        snapshot.queues = queue_views(&self, &[], true, 0).await?;
         snapshot.read_at = Some(Instant::now());
         Ok(snapshot)
     }
 }
 
-/// The queues as they stand. Without `with_hosts` the hosts are those of `before`.
+/// The queues as they stand: of those that are known already, the ones whose turn it is are read
+/// again. Without `with_hosts` the hosts are those of `before`.
 async fn queue_views(
     desk: &Desk,
     before: &[QueueView],
     with_hosts: bool,
+    turn: usize,
 ) -> StoreResult<Vec<QueueView>> {
     let names = match desk.queues.as_slice() {
         [] if with_hosts => desk.store.queues().await?,
         [] => before.iter().map(|queue| queue.name.clone()).collect(),
         names => names.to_vec(),
     };
+    let turns = names.len().div_ceil(QUEUES_AT_A_TIME).max(1);
     let mut views = Vec::with_capacity(names.len());
-    for name in names {
+    for (at, name) in names.into_iter().enumerate() {
         let known = before.iter().find(|queue| queue.name == name);
+        if let Some(known) = known.filter(|_| at % turns != turn % turns) {
+            views.push(known.clone());
+            continue;
+        }
         let hosts = match known {
-            Some(known) if !with_hosts => known.hosts.clone(),
+            Some(known) if !with_hosts && turns == 1 => known.hosts.clone(),
             _ => desk.store.hosts(&name, HOST_SILENCE).await?,
         };
         let overview = desk.store.overview(&name).await?;
         views.push(QueueView {
             name,
+            read_at: Instant::now(),
             overview,
             hosts,
             lane: None,
@@ -161,17 +174,16 @@ async fn queue_views(
 /// Reads the store again and again, at least as often as it is due.
 async fn read(shared: Arc<Shared>) {
     let mut hosts_at: Option<Instant> = None;
-    loop {
+    for turn in 0_usize.. {
         let with_hosts = hosts_at.is_none_or(|at| at.elapsed() >= HOSTS_EVERY);
         let before = lock(&shared.part).queues.clone();
-        let result = queue_views(&shared.desk, &before, with_hosts).await;
-        let queues = match result {
+        let result = queue_views(&shared.desk, &before, with_hosts, turn).await;
+        match result {
             Ok(queues) => {
                 // A host that has just begun is there a moment later.
                 if with_hosts && queues.iter().any(|queue| !queue.hosts.is_empty()) {
                     hosts_at = Some(Instant::now());
                 }
-                let count = queues.len();
                 let changed = before.len() != queues.len()
                     || before
                         .iter()
@@ -186,16 +198,12 @@ async fn read(shared: Arc<Shared>) {
                 if let Err(error) = read_seen(&shared, changed).await {
                     lock(&shared.part).outage = Some(error.to_string());
                 }
-                count
             }
-            Err(error) => {
-                lock(&shared.part).outage = Some(error.to_string());
-                1
-            }
-        };
+            Err(error) => lock(&shared.part).outage = Some(error.to_string()),
+        }
         shared.changed.notify_one();
         tokio::select! {
-            () = tokio::time::sleep(read_every(queues)) => {}
+            () = tokio::time::sleep(READ_EVERY) => {}
             () = shared.read.notified() => {}
         }
     }
@@ -214,6 +222,8 @@ async fn read_seen(shared: &Shared, changed: bool) -> StoreResult<()> {
     let every = match &look {
         // It costs little, and is what a person waits for.
         Look::Message { .. } if changed => Duration::ZERO,
+        Look::Groups { .. } if changed => MANY_SEEN_EVERY,
+        Look::Messages { filter, .. } if changed && !filter.is_empty() => MANY_SEEN_EVERY,
         _ if changed => SEEN_EVERY,
         _ => SEEN_AT_REST_EVERY,
     };

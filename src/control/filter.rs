@@ -99,6 +99,13 @@ impl Filter {
         self.terms.is_empty() && self.group.is_none()
     }
 
+    /// True when it looks into payloads.
+    #[must_use]
+    pub fn reads_payloads(&self) -> bool {
+        let looks = |term: &Term| matches!(term.field, Field::Any | Field::Payload);
+        self.terms.iter().any(looks)
+    }
+
     /// Whether a message is meant.
     #[must_use]
     pub fn matches(&self, record: &Record) -> bool {

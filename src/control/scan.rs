@@ -9,6 +9,10 @@ use crate::store::{Page, Store, StoreResult};
 /// Messages that one look at the store brings.
 const STEP: usize = 500;
 
+/// The same with whole payloads, and what is more than any of them has.
+const WHOLE_STEP: usize = 50;
+const WHOLE_PAYLOAD: usize = 1 << 30;
+
 /// A page of what matches.
 #[derive(Debug)]
 pub(super) struct Matching {
@@ -82,10 +86,10 @@ pub(super) async fn groups(
     let mut groups: HashMap<String, Group> = HashMap::new();
     let mut looked_at = 0;
     let cut = loop {
-        let payload_max = if filter.is_empty() {
-            0
-        } else {
+        let payload_max = if filter.reads_payloads() {
             LISTED_PAYLOAD_MAX
+        } else {
+            0
         };
         let page = Page {
             offset: looked_at,
@@ -117,34 +121,34 @@ pub(super) async fn groups(
     Ok((groups, cut))
 }
 
-/// The ids of all dead letters that match now.
+/// The ids of all dead letters that match now, or of some when `goes_on` says no. What a filter says
+/// of payloads is said of the whole of them here, since something will be done to what matches.
 pub(super) async fn dead_ids(
     store: &dyn Store,
     queue: &QueueName,
     filter: &Filter,
+    goes_on: impl Fn() -> bool,
 ) -> StoreResult<Vec<MessageId>> {
+    let (limit, payload_max) = if filter.reads_payloads() {
+        (WHOLE_STEP, WHOLE_PAYLOAD)
+    } else {
+        (STEP, 0)
+    };
     let (mut ids, mut looked_at) = (Vec::new(), 0);
-    loop {
-        let payload_max = if filter.is_empty() {
-            0
-        } else {
-            LISTED_PAYLOAD_MAX
-        };
+    while goes_on() {
         let page = Page {
             offset: looked_at,
-            limit: STEP,
+            limit,
             payload_max,
         };
         let step = store.list(queue, State::Dead, page).await?;
-        let last = step.len() < STEP;
+        let last = step.len() < limit;
         looked_at += step.len();
-        ids.extend(
-            step.into_iter()
-                .filter(|record| filter.matches(record))
-                .map(|record| record.id),
-        );
+        let matching = step.into_iter().filter(|record| filter.matches(record));
+        ids.extend(matching.map(|record| record.id));
         if last {
-            return Ok(ids);
+            break;
         }
     }
+    Ok(ids)
 }

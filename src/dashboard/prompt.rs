@@ -102,8 +102,10 @@ impl Prompt {
     pub fn complete(&mut self, grammar: &dyn Grammar) {
         let before = self.before_cursor();
         let candidates = grammar.complete(&before);
-        let word_start = before.rfind(char::is_whitespace).map_or(0, |at| at + 1);
-        let word = &before[word_start..];
+        let word = before
+            .rsplit(char::is_whitespace)
+            .next()
+            .unwrap_or_default();
         let common = common_start(&candidates);
         if let Some(rest) = common.strip_prefix(word) {
             let sure = candidates.len() == 1;
@@ -210,7 +212,10 @@ mod tests {
         }
 
         fn complete(&self, before: &str) -> Vec<String> {
-            let word = before.rsplit(' ').next().unwrap_or_default();
+            let word = before
+                .rsplit(char::is_whitespace)
+                .next()
+                .unwrap_or_default();
             let known = ["pause", "paste", "quit"];
             known
                 .iter()
@@ -238,7 +243,12 @@ mod tests {
         assert_eq!(prompt.text(), "pa");
         assert_eq!(prompt.candidates, ["pause", "paste"]);
         typed(&mut prompt, "u");
-        assert!(prompt.candidates.is_empty());
+        // A blank of several bytes is one as well.
+        prompt.paste("\u{a0}\u{3000}");
+        prompt.complete(&Words);
+        assert_eq!(prompt.text(), "pau\u{a0}\u{3000}");
+        assert_eq!(prompt.candidates.len(), 3);
+        let mut prompt = Prompt::new(Kind::Command, "pau");
         prompt.complete(&Words);
         assert_eq!(prompt.text(), "pause ");
     }

@@ -9,7 +9,7 @@ use super::prompt::Prompt;
 use super::rates::Rates;
 use super::theme::Theme;
 use crate::control::{
-    Filter, Group, LogRing, Look, Notice, QueueView, Seen, Snapshot, Stage, read_every,
+    Filter, Group, LogRing, Look, Notice, QueueView, READ_EVERY, Seen, Snapshot, Stage,
 };
 use crate::message::{MessageId, QueueName, Record, State as MessageState};
 
@@ -71,6 +71,8 @@ pub struct State {
     pub group: Option<Reasons>,
     /// The selected line.
     pub selected: usize,
+    /// What the selected line is about, to find it again when lines move.
+    pub anchor: Option<String>,
     /// Messages before the page.
     pub offset: usize,
     /// Marked messages.
@@ -114,6 +116,7 @@ impl State {
             filter: Filter::default(),
             group: None,
             selected: 0,
+            anchor: None,
             offset: 0,
             marks: BTreeSet::new(),
             opened: None,
@@ -145,6 +148,11 @@ impl State {
         if self.opened.is_some() {
             return Scope::Message;
         }
+        self.ground()
+    }
+
+    /// Where keys go when nothing is open and nothing on top.
+    fn ground(&self) -> Scope {
         match self.screen {
             Screen::Overview => Scope::Overview,
             Screen::Messages => Scope::Messages,
@@ -204,18 +212,16 @@ impl State {
         }
     }
 
-    /// How many lines can be selected.
+    /// How many lines can be selected; none while they are not known.
     #[must_use]
-    pub fn line_count(&self) -> usize {
-        match self.scope() {
-            Scope::Overview => self.snapshot.queues.len(),
-            Scope::Messages | Scope::Letters => {
-                self.records().map_or(0, |(records, ..)| records.len())
-            }
+    pub fn line_count(&self) -> Option<usize> {
+        match self.ground() {
+            Scope::Overview => Some(self.snapshot.queues.len()),
+            Scope::Messages | Scope::Letters => self.records().map(|(records, ..)| records.len()),
             // The first line stands for all.
-            Scope::Groups => self.groups().map_or(0, |(groups, _)| groups.len() + 1),
-            Scope::InHand => self.snapshot.in_hand.len(),
-            _ => 0,
+            Scope::Groups => self.groups().map(|(groups, _)| groups.len() + 1),
+            Scope::InHand => Some(self.snapshot.in_hand.len()),
+            _ => None,
         }
     }
 
@@ -228,7 +234,7 @@ impl State {
     /// What the selected line is about, to find it again after a change.
     #[must_use]
     pub fn selected_key(&self) -> Option<String> {
-        match self.scope() {
+        match self.ground() {
             Scope::Messages | Scope::Letters => {
                 Some(self.selected_record()?.id.as_str().to_owned())
             }
@@ -246,7 +252,7 @@ impl State {
 
     /// Selects the line that is about this, if there is one.
     pub fn select_key(&mut self, key: &str) {
-        let line = match self.scope() {
+        let line = match self.ground() {
             Scope::Messages | Scope::Letters => self.records().and_then(|(records, ..)| {
                 records.iter().position(|record| record.id.as_str() == key)
             }),
@@ -307,7 +313,7 @@ impl State {
     /// True when the store has not answered for so long that its figures are old.
     #[must_use]
     pub fn is_stale(&self, now: Instant) -> bool {
-        let limit = read_every(self.snapshot.queues.len()) + STALE_AFTER;
+        let limit = READ_EVERY + STALE_AFTER;
         let read_at = self.snapshot.read_at.filter(|_| !self.is_frozen);
         read_at.is_some_and(|at| now.saturating_duration_since(at) > limit)
     }

@@ -6,13 +6,14 @@ use std::time::Instant;
 
 use crossterm::event::KeyEvent;
 
-use super::keymap::{self, Action, Key, Scope};
+use super::keymap::{self, Key, Scope};
 use super::prompt::{Grammar, Kind, Prompt, edit};
 use super::state::{Modal, NOTICE_TIME, Opened, PayloadView, Screen, State};
-use crate::control::{Command, Line, Notice, Seen, Snapshot, Stage};
+use crate::control::{Command, Look, Notice, Seen, Snapshot, Stage};
 use crate::message::{MessageId, QueueName};
 
 mod act;
+mod input;
 mod travel;
 
 /// What happens.
@@ -79,12 +80,33 @@ impl State {
         {
             self.notice = None;
         }
+        self.after_commands(&effects);
         let wanted = self.wanted_look();
-        if wanted != self.look {
+        if wanted == self.look {
+            self.anchor = self.selected_key().or(self.anchor.take());
+        } else {
+            let is_message = |look: &Look| matches!(look, Look::Message { .. });
+            // A list that is left for one of its messages, or come back to, is the same list.
+            if !is_message(&wanted) && !is_message(&self.look) {
+                self.anchor = None;
+            }
             self.look = wanted.clone();
             effects.push(Effect::Command(Command::Look(wanted)));
         }
         effects
+    }
+
+    /// Marks have served once something is done to what they mark.
+    fn after_commands(&mut self, effects: &[Effect]) {
+        let uses_marks = |effect: &Effect| {
+            matches!(
+                effect,
+                Effect::Command(Command::Cancel(..) | Command::Reschedule(..) | Command::Bulk(..))
+            )
+        };
+        if effects.iter().any(uses_marks) {
+            self.marks.clear();
+        }
     }
 
     /// Says something on the line below.
@@ -94,38 +116,46 @@ impl State {
                 text: text.into(),
                 failed,
                 made: None,
+                then: None,
             },
             now,
         ));
     }
 
-    fn on_notice(&mut self, notice: Notice, now: Instant) {
-        if let Some((queue, id)) = notice.made.clone() {
+    /// An answer may come when the person is at something else already, which it leaves alone.
+    fn on_notice(&mut self, mut notice: Notice, now: Instant) {
+        let is_free = self.modal.is_none() && self.prompt.is_none();
+        match notice.then.take() {
+            Some(then) if is_free => {
+                self.modal = Some(Modal::Confirm {
+                    question: notice.text,
+                    then,
+                });
+                return;
+            }
+            Some(_) => {
+                notice
+                    .text
+                    .push_str(" (not asked while something else was open: do it again)");
+                notice.failed = true;
+            }
+            None => {}
+        }
+        if let Some((queue, id)) = notice.made.clone().filter(|_| is_free) {
             self.open(queue, id);
         }
-        self.marks.clear();
         self.notice = Some((notice, now));
     }
 
     fn on_snapshot(&mut self, snapshot: Arc<Snapshot>) {
-        if let Some(at) = snapshot.read_at {
-            for queue in &snapshot.queues {
-                let rates = self.rates.entry(queue.name.clone()).or_default();
-                rates.note(at, queue.overview.counts.totals);
-            }
+        for queue in &snapshot.queues {
+            let rates = self.rates.entry(queue.name.clone()).or_default();
+            rates.note(queue.read_at, queue.overview.counts.totals);
         }
-        let selected = self.selected_key();
         if self.is_frozen {
-            // What is opened now was not there to be held still.
-            if self.snapshot.seen.look() != &self.look {
-                Arc::make_mut(&mut self.snapshot).seen = snapshot.seen.clone();
-            }
+            self.thaw_what_must_be_true(&snapshot);
         } else {
             self.snapshot = snapshot;
-        }
-        // The line under a finger stays the same one, wherever it has moved.
-        if let Some(key) = selected {
-            self.select_key(&key);
         }
         let known = |name: &QueueName| self.snapshot.queues.iter().any(|queue| queue.name == *name);
         if !self.queue.as_ref().is_some_and(known) {
@@ -144,7 +174,13 @@ impl State {
                 opened.record = Some(Arc::clone(record));
             }
         }
-        self.selected = self.selected.min(self.line_count().saturating_sub(1));
+        // The line under a finger stays the same one, wherever it has moved.
+        if let Some(key) = self.anchor.clone() {
+            self.select_key(&key);
+        }
+        if let Some(count) = self.line_count() {
+            self.selected = self.selected.min(count.saturating_sub(1));
+        }
         // What was on this page has gone: one page back.
         if self
             .records()
@@ -152,6 +188,22 @@ impl State {
             && self.offset > 0
         {
             self.offset = self.offset.saturating_sub(self.list_rows());
+        }
+    }
+
+    /// What a frozen screen goes on to tell: whether the store is there, what the host was told to do,
+    /// what is paused; and what was opened since, which was not there to be held still.
+    fn thaw_what_must_be_true(&mut self, new: &Snapshot) {
+        let shown = Arc::make_mut(&mut self.snapshot);
+        shown.outage.clone_from(&new.outage);
+        shown.host.clone_from(&new.host);
+        shown.task.clone_from(&new.task);
+        for queue in &mut shown.queues {
+            let now = new.queues.iter().find(|other| other.name == queue.name);
+            queue.overview.paused = now.map_or(queue.overview.paused, |now| now.overview.paused);
+        }
+        if shown.seen.look() != &self.look {
+            shown.seen = new.seen.clone();
         }
     }
 
@@ -194,148 +246,6 @@ impl State {
         }
     }
 
-    fn on_answer(&mut self, action: Action) -> Vec<Effect> {
-        let asked = self.modal.take();
-        match (action, asked) {
-            (Action::Yes, Some(Modal::Confirm { then, .. })) => vec![Effect::Command(then)],
-            (Action::QuitAtOnce, _) => self.quit_at_once(),
-            (Action::Suspend, asked) => {
-                self.modal = asked;
-                vec![Effect::Suspend]
-            }
-            _ => Vec::new(),
-        }
-    }
-
-    fn on_editor(&mut self, action: Action, now: Instant) -> Vec<Effect> {
-        let Some(Modal::Editor {
-            queue,
-            id,
-            area,
-            is_leaving,
-            before,
-        }) = &mut self.modal
-        else {
-            return Vec::new();
-        };
-        let text = area.lines().join("\n");
-        match action {
-            Action::Save => {
-                let command = Command::RedriveEdited {
-                    queue: queue.clone(),
-                    id: id.clone(),
-                    payload: text.into_bytes(),
-                    retries: None,
-                };
-                self.modal = None;
-                vec![Effect::Command(command)]
-            }
-            Action::QuitAtOnce => self.quit_at_once(),
-            _ if text != *before && !*is_leaving => {
-                *is_leaving = true;
-                self.say(
-                    "the text has changed: Esc again throws the changes away",
-                    true,
-                    now,
-                );
-                Vec::new()
-            }
-            _ => {
-                self.modal = None;
-                Vec::new()
-            }
-        }
-    }
-
-    fn on_prompt(&mut self, action: Action, grammar: &dyn Grammar, now: Instant) -> Vec<Effect> {
-        let Some(prompt) = &mut self.prompt else {
-            return Vec::new();
-        };
-        match action {
-            Action::Submit => return self.submit(grammar, now),
-            Action::Complete => prompt.complete(grammar),
-            Action::Newline => prompt.newline(),
-            Action::Earlier if prompt.kind == Kind::Command => prompt.earlier(&self.lines),
-            Action::Later if prompt.kind == Kind::Command => prompt.later(&self.lines),
-            Action::Back => self.prompt = None,
-            Action::QuitAtOnce => {
-                self.prompt = None;
-                return self.act(Action::Quit, now);
-            }
-            _ => {}
-        }
-        Vec::new()
-    }
-
-    /// Does what the prompt says, or shows under it what is wrong with it.
-    fn submit(&mut self, grammar: &dyn Grammar, now: Instant) -> Vec<Effect> {
-        let Some(mut prompt) = self.prompt.take() else {
-            return Vec::new();
-        };
-        let text = prompt.text();
-        if text.trim().is_empty() && prompt.kind == Kind::Command {
-            return Vec::new();
-        }
-        let default = "default".parse().ok();
-        let Some(queue) = self.queue.clone().or(default) else {
-            return Vec::new();
-        };
-        let line = match prompt.understand(grammar, &queue) {
-            Ok(line) => line,
-            Err(error) => {
-                prompt.error = Some(error);
-                self.prompt = Some(prompt);
-                return Vec::new();
-            }
-        };
-        let mut effects = Vec::new();
-        if prompt.kind == Kind::Command && self.lines.last() != Some(&text) {
-            self.lines.push(text.clone());
-            effects.push(Effect::Remember(text));
-        }
-        effects.extend(self.obey(line, now));
-        effects
-    }
-
-    fn obey(&mut self, line: Line, now: Instant) -> Vec<Effect> {
-        match line {
-            Line::Do(command) => {
-                if self.settings.read_only && !command.is_safe() {
-                    self.say(
-                        "nothing is changed: the dashboard was started with --read-only",
-                        true,
-                        now,
-                    );
-                    return Vec::new();
-                }
-                return self.ask_if_many(command);
-            }
-            Line::Open(id) => {
-                if let Some(queue) = self.queue.clone() {
-                    self.open(queue, id);
-                }
-            }
-            Line::Filter(filter) => {
-                self.filter = filter;
-                self.first_page();
-                if !matches!(self.screen, Screen::Messages | Screen::Dead) {
-                    self.show(Screen::Messages);
-                }
-            }
-            Line::Queue(queue) => {
-                if self.snapshot.queues.iter().any(|known| known.name == queue) {
-                    self.queue = Some(queue);
-                    self.first_page();
-                } else {
-                    self.say(format!("no queue {queue} is shown here"), true, now);
-                }
-            }
-            Line::Help => return self.act(Action::ShowHelp, now),
-            Line::Quit => return self.act(Action::Quit, now),
-        }
-        Vec::new()
-    }
-
     /// Opens one message.
     fn open(&mut self, queue: QueueName, id: MessageId) {
         self.modal = None;
@@ -366,24 +276,39 @@ impl State {
 
     /// Leaves; asks first when messages are in hand. While the host drains, it is stopped at once.
     fn quit(&mut self) -> Vec<Effect> {
-        let busy = self.snapshot.in_hand.len();
-        match &self.snapshot.host {
-            Some(host) if host.stage == Stage::Run && busy > 0 => {
-                self.modal = Some(Modal::Confirm {
-                    question: format!(
-                        "{busy} {} in hand. Take no more, let the handlers finish, then leave?",
-                        if busy == 1 {
-                            "message is"
-                        } else {
-                            "messages are"
-                        }
-                    ),
-                    then: Command::StopHost(Stage::Drain),
-                });
-                Vec::new()
-            }
-            _ => self.quit_at_once(),
+        let host = self.snapshot.host.as_ref();
+        let Some(host) = host.filter(|host| host.stage == Stage::Run) else {
+            return self.quit_at_once();
+        };
+        // A frozen screen has only the number of the host.
+        let in_hand = if self.is_frozen {
+            host.busy
+        } else {
+            self.snapshot.in_hand.len()
+        };
+        let mut reasons = Vec::new();
+        match in_hand {
+            0 => {}
+            1 => reasons.push("1 message is in hand".to_owned()),
+            n => reasons.push(format!("{n} messages are in hand")),
         }
+        if let Some(task) = &self.snapshot.task {
+            reasons.push(format!(
+                "{} is under way and would stop half done",
+                task.what
+            ));
+        }
+        if reasons.is_empty() {
+            return self.quit_at_once();
+        }
+        self.modal = Some(Modal::Confirm {
+            question: format!(
+                "{}. Take no more, let the handlers finish, then leave?",
+                reasons.join("; ")
+            ),
+            then: Command::StopHost(Stage::Drain),
+        });
+        Vec::new()
     }
 
     /// New prompts start with this text.

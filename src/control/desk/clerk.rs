@@ -10,28 +10,62 @@ use crate::message::{MessageId, NewMessage, QueueName};
 use crate::store::{Cancelled, Redriven, Rescheduled, StoreResult};
 use crate::text::{for_people, printable};
 
-/// Does commands until nobody is left to ask.
+/// Does commands until nobody is left to ask. What is for the screen or for the host in this process
+/// is done at once, whatever the store is at.
 pub(super) async fn work(
     shared: Arc<Shared>,
     mut commands: mpsc::UnboundedReceiver<Command>,
     notices: mpsc::UnboundedSender<Notice>,
 ) {
-    while let Some(command) = commands.recv().await {
-        if shared.desk.read_only && !command.is_safe() {
-            let _ = notices.send(failed(
-                "nothing is changed: the dashboard was started with --read-only",
-            ));
-            continue;
+    let (for_store, mut waiting) = mpsc::unbounded_channel();
+    let at_once = async {
+        while let Some(command) = commands.recv().await {
+            if shared.desk.read_only && !command.is_safe() {
+                let text = "nothing is changed: the dashboard was started with --read-only";
+                let _ = notices.send(failed(text));
+            } else if let Some(command) = do_at_once(&shared, command, &notices) {
+                let _ = for_store.send(command);
+            }
         }
-        let notice = match obey(&shared, command, &notices).await {
-            Ok(notice) => notice,
-            Err(error) => Some(failed(error.to_string())),
-        };
-        if let Some(notice) = notice {
-            let _ = notices.send(notice);
+        drop(for_store);
+    };
+    let in_turn = async {
+        while let Some(command) = waiting.recv().await {
+            let notice = match obey(&shared, command, &notices).await {
+                Ok(notice) => notice,
+                Err(error) => Some(failed(error.to_string())),
+            };
+            if let Some(notice) = notice {
+                let _ = notices.send(notice);
+            }
+            shared.read_again();
         }
-        shared.read_again();
+    };
+    tokio::join!(at_once, in_turn);
+}
+
+/// Does what needs no store; gives back what does.
+fn do_at_once(
+    shared: &Shared,
+    command: Command,
+    notices: &mpsc::UnboundedSender<Notice>,
+) -> Option<Command> {
+    match command {
+        Command::Look(look) => {
+            *lock(&shared.look) = look;
+            shared.read_again();
+        }
+        Command::StopTask => {
+            shared.task_stops.fetch_add(1, Ordering::Relaxed);
+        }
+        Command::StopHandler(queue, id) => {
+            let _ = notices.send(stop_handler(shared, &queue, &id));
+        }
+        Command::StopHost(stage) => stop_host(shared, stage),
+        command => return Some(command),
     }
+    shared.changed.notify_one();
+    None
 }
 
 fn done(text: impl Into<String>) -> Notice {
@@ -39,6 +73,7 @@ fn done(text: impl Into<String>) -> Notice {
         text: text.into(),
         failed: false,
         made: None,
+        then: None,
     }
 }
 
@@ -47,6 +82,7 @@ fn failed(text: impl Into<String>) -> Notice {
         text: text.into(),
         failed: true,
         made: None,
+        then: None,
     }
 }
 
@@ -58,10 +94,6 @@ async fn obey(
 ) -> StoreResult<Option<Notice>> {
     let store = &shared.desk.store;
     Ok(Some(match command {
-        Command::Look(look) => {
-            *lock(&shared.look) = look;
-            return Ok(None);
-        }
         Command::Send(queue, message) => send(shared, queue, *message).await?,
         Command::Pause(queue, paused) => {
             store.set_paused(&queue, paused).await?;
@@ -90,31 +122,14 @@ async fn obey(
             )
         }
         Command::RedriveEdited { .. } => send_again(shared, command).await?,
-        Command::Redrive {
-            queue,
-            which,
-            retries,
-            rate,
-        } => {
-            let work = tasks::Work::Redrive { retries, rate };
-            return Ok(tasks::start(shared, queue, which, work, notices));
+        Command::Bulk(queue, ids, bulk) => {
+            return Ok(tasks::start(shared, queue, ids, bulk, notices));
         }
-        Command::Delete(queue, which) => {
-            return Ok(tasks::start(
-                shared,
-                queue,
-                which,
-                tasks::Work::Delete,
-                notices,
-            ));
+        Command::Choose(queue, filter, bulk) => {
+            return Ok(tasks::choose(shared, queue, filter, bulk, notices));
         }
-        Command::StopTask => {
-            shared.task_stops.fetch_add(1, Ordering::Relaxed);
-            return Ok(None);
-        }
-        Command::StopHandler(queue, id) => stop_handler(shared, &queue, &id),
-        Command::StopHost(stage) => {
-            stop_host(shared, stage);
+        // Done at once.
+        Command::Look(_) | Command::StopTask | Command::StopHandler(..) | Command::StopHost(_) => {
             return Ok(None);
         }
     }))
@@ -141,6 +156,7 @@ async fn send(shared: &Shared, queue: QueueName, message: NewMessage) -> StoreRe
         text: format!("sent {id}, {when}"),
         failed: false,
         made: Some((queue, id)),
+        then: None,
     })
 }
 
@@ -162,6 +178,7 @@ async fn send_again(shared: &Shared, command: Command) -> StoreResult<Notice> {
             text: format!("sent again as {new}; the dead letter is kept"),
             failed: false,
             made: Some((queue, new)),
+            then: None,
         },
         Redriven::Unknown | Redriven::PayloadMissing => failed(format!(
             "{} is no dead letter any more",

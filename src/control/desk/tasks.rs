@@ -1,29 +1,21 @@
 //! What takes longer than a moment: redriving or deleting many dead letters.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::super::Which;
+use super::super::{Bulk, Command, Filter};
 use super::{Notice, Shared, TaskView, lock, scan};
 use crate::message::{MessageId, QueueName};
 use crate::store::{Redriven, StoreResult};
+use crate::text::{cut, printable};
 
 /// Messages that one step does at most.
 const STEP_MAX: usize = 100;
 
-/// What is done to each.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Work {
-    Redrive {
-        retries: Option<u32>,
-        rate: Option<u32>,
-    },
-    Delete,
-}
-
-impl Work {
+impl Bulk {
     fn doing(self) -> &'static str {
         match self {
             Self::Redrive { .. } => "redriving",
@@ -57,35 +49,116 @@ pub fn pace(rate: Option<u32>) -> (usize, Duration) {
     (step as usize, Duration::from_secs(1) * step / rate)
 }
 
+/// Takes the place of the one task that may be under way: what tells when it is to stop. Else the
+/// task that has the place.
+fn begin(shared: &Shared, what: &'static str) -> Result<u64, &'static str> {
+    let mut task = lock(&shared.task);
+    if let Some(task) = &*task {
+        return Err(task.what);
+    }
+    *task = Some(TaskView {
+        what,
+        done: 0,
+        failed: 0,
+    });
+    shared.changed.notify_one();
+    Ok(shared.stops_of_tasks())
+}
+
+fn busy(what: &str) -> Notice {
+    Notice {
+        text: format!("wait for the end of {what}, or stop it with :stop"),
+        failed: true,
+        made: None,
+        then: None,
+    }
+}
+
+/// Finds the dead letters that match, beside the commands, and asks whether to go on.
+pub(super) fn choose(
+    shared: &Arc<Shared>,
+    queue: QueueName,
+    filter: Filter,
+    bulk: Bulk,
+    notices: &mpsc::UnboundedSender<Notice>,
+) -> Option<Notice> {
+    let stops = match begin(shared, "counting dead letters") {
+        Ok(stops) => stops,
+        Err(other) => return Some(busy(other)),
+    };
+    let (shared, notices) = (Arc::clone(shared), notices.clone());
+    tokio::spawn(async move {
+        let store = &*shared.desk.store;
+        let goes_on = || shared.stops_of_tasks() == stops;
+        let found = scan::dead_ids(store, &queue, &filter, goes_on).await;
+        lock(&shared.task).take();
+        let notice = match found {
+            Err(error) => (error.to_string(), true, None),
+            Ok(_) if !goes_on() => ("stopped".to_owned(), false, None),
+            Ok(ids) if ids.is_empty() => (format!("no dead letter of {queue} matches"), true, None),
+            Ok(ids) => {
+                let question = question(&queue, &filter, ids.len(), bulk);
+                (question, false, Some(Command::Bulk(queue, ids, bulk)))
+            }
+        };
+        let (text, failed, then) = notice;
+        let _ = notices.send(Notice {
+            text,
+            failed,
+            made: None,
+            then,
+        });
+        shared.changed.notify_one();
+    });
+    None
+}
+
+/// What is asked before something is done to so many dead letters.
+fn question(queue: &QueueName, filter: &Filter, count: usize, bulk: Bulk) -> String {
+    let letters = if count == 1 {
+        "dead letter"
+    } else {
+        "dead letters"
+    };
+    let mut which = format!("{count} {letters} of {queue}");
+    if let Some(reason) = filter.group() {
+        let _ = write!(
+            which,
+            " with the reason \"{}\"",
+            printable(&cut(reason, 80))
+        );
+    }
+    if !filter.text().is_empty() {
+        let _ = write!(
+            which,
+            " that match \"{}\"",
+            printable(&cut(filter.text(), 80))
+        );
+    }
+    match bulk {
+        Bulk::Redrive { .. } => format!("Put {which} back, each as a new message?"),
+        Bulk::Delete => format!("Delete {which}? That cannot be undone."),
+    }
+}
+
 /// Begins the task beside the commands, unless one is under way.
 pub(super) fn start(
     shared: &Arc<Shared>,
     queue: QueueName,
-    which: Which,
-    work: Work,
+    ids: Vec<MessageId>,
+    bulk: Bulk,
     notices: &mpsc::UnboundedSender<Notice>,
 ) -> Option<Notice> {
-    let mut task = lock(&shared.task);
-    if let Some(task) = &*task {
-        return Some(Notice {
-            text: format!("wait for the end of {}, or stop it with :stop", task.what),
-            failed: true,
-            made: None,
-        });
-    }
-    *task = Some(TaskView {
-        what: work.doing(),
-        done: 0,
-        failed: 0,
-    });
-    drop(task);
+    let stops = match begin(shared, bulk.doing()) {
+        Ok(stops) => stops,
+        Err(other) => return Some(busy(other)),
+    };
     let (shared, notices) = (Arc::clone(shared), notices.clone());
     tokio::spawn(async move {
-        let stops = shared.stops_of_tasks();
-        let result = run(&shared, &queue, which, work).await;
+        let result = run(&shared, &queue, &ids, bulk, stops).await;
         let view = lock(&shared.task).take();
         let (done, left) = view.map_or((0, 0), |view| (view.done, view.failed));
-        let did = work.did();
+        let did = bulk.did();
         let (text, failed) = match result {
             Err(error) => (format!("{done} {did}, then: {error}"), true),
             Ok(()) if shared.stops_of_tasks() != stops => (format!("stopped: {done} {did}"), false),
@@ -101,25 +174,26 @@ pub(super) fn start(
             text,
             failed,
             made: None,
+            then: None,
         });
         shared.read_again();
     });
     None
 }
 
-async fn run(shared: &Shared, queue: &QueueName, which: Which, work: Work) -> StoreResult<()> {
-    let stops = shared.stops_of_tasks();
-    let store = &*shared.desk.store;
-    let ids = match which {
-        Which::Ids(ids) => ids,
-        Which::Matching(filter) => scan::dead_ids(store, queue, &filter).await?,
-    };
-    let (step, pause) = pace(work.rate());
+async fn run(
+    shared: &Shared,
+    queue: &QueueName,
+    ids: &[MessageId],
+    bulk: Bulk,
+    stops: u64,
+) -> StoreResult<()> {
+    let (step, pause) = pace(bulk.rate());
     for step in ids.chunks(step) {
         if shared.stops_of_tasks() != stops {
             return Ok(());
         }
-        let done = do_step(shared, queue, step, work).await?;
+        let done = do_step(shared, queue, step, bulk).await?;
         if let Some(task) = &mut *lock(&shared.task) {
             task.done += done as u64;
             task.failed += (step.len() - done) as u64;
@@ -135,18 +209,16 @@ async fn do_step(
     shared: &Shared,
     queue: &QueueName,
     ids: &[MessageId],
-    work: Work,
+    bulk: Bulk,
 ) -> StoreResult<usize> {
     let store = &shared.desk.store;
-    Ok(match work {
-        Work::Redrive { retries, .. } => {
+    Ok(match bulk {
+        Bulk::Redrive { retries, .. } => {
             let answers = store.redrive(queue, ids, retries).await?;
-            answers
-                .iter()
-                .filter(|answer| matches!(answer, Redriven::As(_)))
-                .count()
+            let is_done = |answer: &&Redriven| matches!(answer, Redriven::As(_));
+            answers.iter().filter(is_done).count()
         }
-        Work::Delete => {
+        Bulk::Delete => {
             let answers = store.delete_dead(queue, ids).await?;
             answers.iter().filter(|deleted| **deleted).count()
         }

@@ -13,6 +13,9 @@ use crate::control::{FILTERED_MAX, GROUPED_MAX};
 use crate::message::{Record, State as MessageState};
 use crate::text::{payload, short_number};
 
+/// Bytes of a payload that are shown at most; four more tell a cut character from a wrong one.
+const SHOWN_MAX: usize = 400;
+
 /// Columns of a time.
 const TIME: usize = 14;
 
@@ -153,7 +156,7 @@ fn message_line(
         .last_attempt()
         .map(|last| format!("{}: {}", last.class, last.reason));
     let body = match &record.payload {
-        Some(bytes) => payload(&bytes[..bytes.len().min(400)], 400),
+        Some(bytes) => payload(&bytes[..bytes.len().min(SHOWN_MAX + 4)], SHOWN_MAX),
         None => "(payload missing)".to_owned(),
     };
     match reason {

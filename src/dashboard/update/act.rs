@@ -6,9 +6,9 @@ use super::super::keymap::{Action, Scope};
 use super::super::prompt::{Kind, text_area};
 use super::super::state::{Modal, PayloadView, Reasons, STATES, Screen, State};
 use super::Effect;
-use crate::control::{Command, Filter, GROUPED_MAX, Which};
+use crate::control::{Bulk, Command};
 use crate::message::{Due, MessageId, QueueName, State as MessageState};
-use crate::text::{printable, short_number};
+use crate::text::printable;
 
 impl State {
     pub(super) fn act(&mut self, action: Action, now: Instant) -> Vec<Effect> {
@@ -93,14 +93,17 @@ impl State {
                 }
             }
             Action::Redrive | Action::Delete => {
-                if let Some((queue, which, what)) = self.chosen_dead() {
-                    self.confirm_dead(action == Action::Delete, queue, which, &what);
+                let bulk = bulk_of(action == Action::Delete);
+                if self.scope() == Scope::Groups {
+                    return self.choose(self.selected_group(), bulk);
+                }
+                if let Some((queue, ids)) = self.chosen() {
+                    self.confirm_bulk(queue, ids, bulk);
                 }
             }
             Action::RedriveAll | Action::DeleteAll => {
-                if let Some((queue, which, what)) = self.all_dead() {
-                    self.confirm_dead(action == Action::DeleteAll, queue, which, &what);
-                }
+                let shown = self.group.clone().unwrap_or(Reasons::All);
+                return self.choose(Some(shown), bulk_of(action == Action::DeleteAll));
             }
             _ => {}
         }
@@ -111,54 +114,34 @@ impl State {
         self.modal = Some(Modal::Confirm { question, then });
     }
 
-    fn confirm_dead(&mut self, delete: bool, queue: QueueName, which: Which, what: &str) {
-        if delete {
-            self.confirm(
-                format!("Delete {what}? That cannot be undone."),
-                Command::Delete(queue, which),
-            );
-        } else {
-            self.confirm(
-                format!("Put {what} back into {queue}, each as a new message?"),
-                Command::Redrive {
-                    queue,
-                    which,
-                    retries: None,
-                    rate: None,
-                },
-            );
-        }
+    fn confirm_bulk(&mut self, queue: QueueName, ids: Vec<MessageId>, bulk: Bulk) {
+        let what = this_or(&ids, "dead letters");
+        let question = match bulk {
+            Bulk::Redrive { .. } => format!("Put {what} back into {queue}, as new messages?"),
+            Bulk::Delete => format!("Delete {what} of {queue}? That cannot be undone."),
+        };
+        self.confirm(question, Command::Bulk(queue, ids, bulk));
     }
 
-    /// A typed command that is about many dead letters is asked about like a key.
+    /// Asks for the dead letters with these reasons that match the filter; the question comes with
+    /// their number.
+    fn choose(&self, reasons: Option<Reasons>, bulk: Bulk) -> Vec<Effect> {
+        let (Some(queue), Some(reasons)) = (self.queue.clone(), reasons) else {
+            return Vec::new();
+        };
+        let filter = reasons.filter(&self.filter);
+        vec![Effect::Command(Command::Choose(queue, filter, bulk))]
+    }
+
+    /// A typed command that is about several messages, or destroys some, is asked about like a key.
     pub(super) fn ask_if_many(&mut self, command: Command) -> Vec<Effect> {
-        let (delete, queue, which) = match &command {
-            Command::Redrive { queue, which, .. } => (false, queue, which),
-            Command::Delete(queue, which) => (true, queue, which),
-            _ => return vec![Effect::Command(command)],
-        };
-        let what = match which {
-            Which::Ids(ids) if ids.len() == 1 && !delete => return vec![Effect::Command(command)],
-            Which::Ids(ids) => this_or(ids, "dead letters"),
-            Which::Matching(filter) => {
-                let view = self.snapshot.queues.iter().find(|view| view.name == *queue);
-                let dead = view.map_or(0, |view| view.overview.counts.dead);
-                match filter.text() {
-                    "" => format!("all {} dead letters", short_number(dead)),
-                    text => format!(
-                        "those of {} dead letters that match {text:?}",
-                        short_number(dead)
-                    ),
-                }
+        match command {
+            Command::Bulk(queue, ids, bulk) if ids.len() > 1 || bulk == Bulk::Delete => {
+                self.confirm_bulk(queue, ids, bulk);
+                Vec::new()
             }
-        };
-        let question = if delete {
-            format!("Delete {what}? That cannot be undone.")
-        } else {
-            format!("Put {what} back into {queue}, each as a new message?")
-        };
-        self.confirm(question, command);
-        Vec::new()
+            command => vec![Effect::Command(command)],
+        }
     }
 
     /// The marked messages, else the current one.
@@ -167,52 +150,6 @@ impl State {
             return Some((self.queue.clone()?, self.marks.iter().cloned().collect()));
         }
         self.current().map(|(queue, id)| (queue, vec![id]))
-    }
-
-    /// Dead letters: the marked ones, those of the selected reason, or the current one.
-    fn chosen_dead(&self) -> Option<(QueueName, Which, String)> {
-        if self.scope() != Scope::Groups {
-            let (queue, ids) = self.chosen()?;
-            let what = this_or(&ids, "dead letters");
-            return Some((queue, Which::Ids(ids), what));
-        }
-        let Reasons::One(group) = self.selected_group()? else {
-            return self.all_dead();
-        };
-        let (groups, cut) = self.groups()?;
-        let count = groups.iter().find(|known| known.reason == group)?.count;
-        let count = short_number(count);
-        let what = if cut {
-            format!("all dead letters with this reason, {count} of the latest {GROUPED_MAX},")
-        } else {
-            format!("the {count} dead letters with this reason")
-        };
-        let filter = self.filter.clone().in_group(Some(group));
-        Some((self.queue.clone()?, Which::Matching(filter), what))
-    }
-
-    /// All dead letters that are shown, with their number as far as it is known.
-    fn all_dead(&self) -> Option<(QueueName, Which, String)> {
-        let filter: Filter = match &self.group {
-            Some(reasons) => reasons.filter(&self.filter),
-            None => self.filter.clone(),
-        };
-        let what = if filter.is_empty() {
-            let dead = self.queue_view()?.overview.counts.dead;
-            format!("all {} dead letters", short_number(dead))
-        } else if let Some((groups, cut)) = self.groups() {
-            let count: u64 = groups.iter().map(|group| group.count).sum();
-            let at_least = if cut { "at least " } else { "" };
-            format!("{at_least}{} matching dead letters", short_number(count))
-        } else {
-            let (records, more, _) = self.records()?;
-            let at_least = if more { "more than " } else { "" };
-            format!(
-                "{at_least}{} matching dead letters",
-                self.offset + records.len()
-            )
-        };
-        Some((self.queue.clone()?, Which::Matching(filter), what))
     }
 
     /// The reason on the selected line.
@@ -315,8 +252,19 @@ impl State {
         } else {
             self.marks.extend(ids);
         }
-        if !all && self.selected + 1 < self.line_count() {
+        if !all && self.selected + 1 < self.line_count().unwrap_or(0) {
             self.selected += 1;
+        }
+    }
+}
+
+fn bulk_of(delete: bool) -> Bulk {
+    if delete {
+        Bulk::Delete
+    } else {
+        Bulk::Redrive {
+            retries: None,
+            rate: None,
         }
     }
 }

@@ -119,7 +119,7 @@ impl State {
     }
 
     fn travel_list(&mut self, action: Action, page: usize) {
-        let last = self.line_count().saturating_sub(1);
+        let last = self.line_count().unwrap_or(0).saturating_sub(1);
         let more = self.records().is_some_and(|(_, more, _)| more);
         match action {
             Action::Up if self.selected > 0 => self.selected -= 1,

@@ -161,13 +161,6 @@ impl RedisStore {
             }
             commands.push(fields);
         }
-        for (id, ..) in &entries {
-            let key = k.message(id);
-            let mut part = command("GETRANGE", &key);
-            part.arg(0).arg(payload_max);
-            commands.push(part);
-            commands.push(command("EXISTS", &key));
-        }
         let mut answers = self.work.run(OPERATION, &commands).await?.into_iter();
         let mut hash = || -> StoreResult<Vec<Value>> {
             let answer = answers
@@ -176,26 +169,62 @@ impl RedisStore {
             decode(&self.name, OPERATION, answer)
         };
         let (left, attempts, headers, history) = (hash()?, hash()?, hash()?, hash()?);
+        let mut payloads = self
+            .payload_starts(k, &entries, payload_max)
+            .await?
+            .into_iter();
         let rows = left.into_iter().zip(attempts).zip(headers).zip(history);
         let mut records = Vec::with_capacity(entries.len());
         for ((id, state, at_ms), (((left, attempts), headers), history)) in
             entries.into_iter().zip(rows)
         {
-            let part = answers.next().and_then(bytes);
-            let exists = matches!(answers.next(), Some(Value::Int(1)));
             let fields = Fields {
                 left: text(left),
                 attempts: text(attempts),
                 headers: text(headers),
                 history: text(history),
             };
-            let payload = part.filter(|_| exists).map(|mut part| {
-                part.truncate(payload_max);
-                part
-            });
+            let payload = payloads.next().flatten();
             records.push(record(id, state, at_ms, &fields, payload));
         }
         Ok(records)
+    }
+
+    /// The first bytes of each payload; none where it is missing, and for all when none are wanted.
+    async fn payload_starts(
+        &self,
+        k: &Keys,
+        entries: &[(MessageId, State, Option<u64>)],
+        payload_max: usize,
+    ) -> StoreResult<Vec<Option<Vec<u8>>>> {
+        const OPERATION: &str = "listing";
+        if payload_max == 0 {
+            return Ok(vec![None; entries.len()]);
+        }
+        let keys: Vec<String> = entries.iter().map(|(id, ..)| k.message(id)).collect();
+        let range = |key: &String| {
+            let mut range = command("GETRANGE", key);
+            range.arg(0).arg(payload_max - 1);
+            range
+        };
+        let ranges: Vec<Cmd> = keys.iter().map(range).collect();
+        let answers = self.work.run(OPERATION, &ranges).await?;
+        let mut payloads: Vec<Option<Vec<u8>>> = answers.into_iter().map(bytes).collect();
+        // Of a payload that is not there the range is empty as well.
+        let is_empty = |at: &usize| payloads[*at].as_ref().is_none_or(Vec::is_empty);
+        let empty: Vec<usize> = (0..payloads.len()).filter(is_empty).collect();
+        if empty.is_empty() {
+            return Ok(payloads);
+        }
+        let exists: Vec<Cmd> = empty
+            .iter()
+            .map(|&at| command("EXISTS", &keys[at]))
+            .collect();
+        let answers = self.work.run(OPERATION, &exists).await?;
+        for (at, answer) in empty.into_iter().zip(answers) {
+            payloads[at] = matches!(answer, Value::Int(1)).then(Vec::new);
+        }
+        Ok(payloads)
     }
 
     /// The ids of a page, with their times where the state has one.

@@ -56,7 +56,7 @@ pub(super) fn list(
     };
     connection
         .prepare_cached(&format!(
-            "SELECT {RECORD}, substr(payload, 1, ?5) FROM messages
+            "SELECT {RECORD}, CASE WHEN ?5 > 0 THEN substr(payload, 1, ?5) END FROM messages
              WHERE queue = ?1 AND state = ?2 ORDER BY {order} LIMIT ?3 OFFSET ?4"
         ))?
         .query_map(

@@ -174,6 +174,13 @@ pub(crate) async fn dead_letters_are_listed_latest_first_in_pages(store: &dyn St
         ready.iter().map(|record| &record.id).collect::<Vec<_>>(),
         [&waiting[0], &waiting[1]]
     );
+    assert!(ready.iter().all(|record| record.payload.is_none()));
+    let page = Page {
+        payload_max: 1,
+        ..page
+    };
+    let ready = store.list(&queue(), State::Ready, page).await.unwrap();
+    assert_eq!(ready[0].payload.as_deref(), Some(b"o".as_slice()));
     for state in [State::Pending, State::Unack, State::Retry, State::Garbage] {
         assert!(store.list(&queue(), state, page).await.unwrap().is_empty());
     }

@@ -45,12 +45,10 @@ fn a_task_goes_at_its_pace_and_can_be_stopped() {
     tty.wait_for("> default");
     // It would take hours.
     tty.keys(":redrive all --rate 1\r");
-    tty.wait_for("Put all 60 dead letters back");
+    tty.wait_for("Put 60 dead letters of default back");
     tty.keys("y");
     tty.wait_for("redriving: ");
     tty.keys(":delete all\r");
-    tty.wait_for("sure?");
-    tty.keys("y");
     tty.wait_for("wait for the end of redriving");
     tty.keys(":stop\r");
     tty.wait_for("stopped: ");
@@ -78,13 +76,18 @@ fn dead_letters_are_chosen_by_reason_by_filter_and_by_mark() {
     });
     tty.keys("D");
     // Of the 40 words, eight begin with word1.
-    tty.wait_for("Delete 32 matching dead letters");
+    tty.wait_for("Delete 32 dead letters of default that match");
     tty.keys("y");
     tty.wait_for("32 deleted");
     assert_eq!(stats(&store, "default")["dead"], 28);
     tty.keys("\x7f");
     tty.wait_for("attempt 1 of 9");
-    tty.keys("j\r");
+    // Those of one reason, by a question with their number.
+    tty.keys("jr");
+    tty.wait_for("Put 20 dead letters of default with the reason");
+    tty.keys("n");
+    tty.wait_until("no question is left", |text| !text.contains("sure?"));
+    tty.keys("\r");
     tty.wait_for("LAST FAILURE");
     tty.wait_for("attempt 1 of 9");
     tty.keys("  ");

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use dqhost::control::{Command, Seen};
+use dqhost::control::{Command, Notice, Seen};
 use dqhost::dashboard::keymap::{self, Key, Scope};
 use dqhost::dashboard::update::{Effect, Event};
 
@@ -126,13 +126,10 @@ fn every_key_in_every_place() {
 
 #[test]
 fn a_yes_does_what_was_asked_and_a_no_does_not() {
-    for (keys, question) in [
-        ("3D", true),
-        ("3\nD", true),
-        ("2C", true),
-        ("4K", true),
-        ("3R", true),
-        ("q", true),
+    for keys in [
+        "3
+D", "3
+r", "2C", "4K", "q",
     ] {
         for yes in [true, false] {
             let mut sample = Sample::new(theme(), (80, 24));
@@ -142,7 +139,7 @@ fn a_yes_does_what_was_asked_and_a_no_does_not() {
                     c => sample.press(KeyCode::Char(c), KeyModifiers::NONE),
                 };
             }
-            assert_eq!(sample.state.scope() == Scope::Confirm, question, "{keys}");
+            assert_eq!(sample.state.scope(), Scope::Confirm, "{keys}");
             let effects = sample.type_in(if yes { "y" } else { "n" });
             let is_look = |command: &Command| matches!(command, Command::Look(_));
             let does = effects.iter().any(|effect| match effect {
@@ -204,11 +201,86 @@ fn a_screen_that_is_held_still_can_be_looked_into() {
     let shown = Arc::clone(&sample.state.snapshot);
     sample.now += std::time::Duration::from_mins(1);
     sample.answer();
-    assert!(Arc::ptr_eq(&shown, &sample.state.snapshot));
+    assert_eq!(shown.read_at, sample.state.snapshot.read_at);
     assert!(!sample.state.is_stale(sample.now));
     sample.enter();
     assert!(sample.state.opened.as_ref().unwrap().record.is_some());
     sample.type_in("f");
     sample.answer();
-    assert!(!Arc::ptr_eq(&shown, &sample.state.snapshot));
+    assert_ne!(shown.read_at, sample.state.snapshot.read_at);
+}
+
+#[test]
+fn what_lies_on_top_leaves_the_line_below_alone() {
+    for keys in ["2jj\n", "2jj?", "2jj:", "2jjC", "3j?", "4j?"] {
+        let mut sample = Sample::new(theme(), (80, 24));
+        let (reach, open) = keys.split_at(keys.len() - 1);
+        sample.type_in(reach);
+        let (selected, current) = (sample.state.selected, sample.state.current());
+        if open == "\n" {
+            sample.enter();
+        } else {
+            sample.type_in(open);
+        }
+        for _ in 0..3 {
+            sample.answer();
+        }
+        sample.press(KeyCode::Esc, KeyModifiers::NONE);
+        sample.answer();
+        assert_eq!(sample.state.selected, selected, "{keys}");
+        assert_eq!(sample.state.current(), current, "{keys}");
+    }
+}
+
+#[test]
+fn an_answer_that_comes_late_disturbs_nothing() {
+    let made = || Notice {
+        text: "sent x".to_owned(),
+        failed: false,
+        made: Some(("orders".parse().unwrap(), "x".into())),
+        then: None,
+    };
+    let question = || Notice {
+        text: "Delete 3 dead letters of orders?".to_owned(),
+        failed: false,
+        made: None,
+        then: Some(Command::StopTask),
+    };
+    for scope in [Scope::Editor, Scope::Confirm, Scope::Prompt] {
+        for notice in [made(), question()] {
+            let mut sample = at(scope);
+            sample.event(Event::Notice(notice));
+            assert_eq!(sample.state.scope(), scope);
+            assert!(sample.state.notice.is_some());
+        }
+    }
+    let mut sample = at(Scope::Letters);
+    sample.event(Event::Notice(question()));
+    assert_eq!(sample.state.scope(), Scope::Confirm);
+    let effects = sample.type_in("y");
+    assert!(
+        effects.contains(&Effect::Command(Command::StopTask)),
+        "{effects:?}"
+    );
+}
+
+#[test]
+fn marks_are_kept_until_something_is_done_to_them() {
+    let mut sample = at(Scope::Messages);
+    sample.type_in("  ");
+    let notice = Notice {
+        text: "orders goes on".to_owned(),
+        failed: false,
+        made: None,
+        then: None,
+    };
+    sample.event(Event::Notice(notice));
+    assert_eq!(sample.state.marks.len(), 2);
+    let effects = sample.type_in("x");
+    let ids = |effect: &Effect| match effect {
+        Effect::Command(Command::Reschedule(_, ids, _)) => ids.len(),
+        _ => 0,
+    };
+    assert_eq!(effects.iter().map(ids).sum::<usize>(), 2);
+    assert!(sample.state.marks.is_empty());
 }

@@ -88,9 +88,10 @@ fn record(number: u32, state: In, history: Vec<HistoryEntry>) -> Record {
     }
 }
 
-fn queue(name: &str, counts: Counts, lane: Option<LaneReport>) -> QueueView {
+fn queue(name: &str, at: Instant, counts: Counts, lane: Option<LaneReport>) -> QueueView {
     QueueView {
         name: name.parse().unwrap(),
+        read_at: at,
         overview: Overview {
             counts,
             paused: name == "mails",
@@ -182,8 +183,8 @@ fn snapshot(at: Instant, second: u64) -> Snapshot {
         read_at: Some(at),
         outage: None,
         queues: vec![
-            queue("orders", orders, Some(lane)),
-            queue("mails", mails, None),
+            queue("orders", at, orders, Some(lane)),
+            queue("mails", at, mails, None),
         ],
         host: Some(OwnHost {
             id: "5a6b7c8d-1111-4222-8333-444455556666".to_owned(),

@@ -96,7 +96,9 @@ screens! {
         sample.type_in("3?");
     };
     question: |sample| {
-        sample.type_in("3jD");
+        sample.type_in("3");
+        sample.enter();
+        sample.type_in(" D");
     };
     prompt_with_a_mistake: |sample| {
         sample.type_in(":send oops");

@@ -1,0 +1,158 @@
+//! Answers, edits and typed lines.
+
+use std::time::Instant;
+
+use super::super::keymap::Action;
+use super::super::prompt::{Grammar, Kind};
+use super::super::state::{Modal, Screen, State};
+use super::Effect;
+use crate::control::{Command, Line};
+
+impl State {
+    pub(super) fn on_answer(&mut self, action: Action) -> Vec<Effect> {
+        let asked = self.modal.take();
+        match (action, asked) {
+            (Action::Yes, Some(Modal::Confirm { then, .. })) => vec![Effect::Command(then)],
+            (Action::QuitAtOnce, _) => self.quit_at_once(),
+            (Action::Suspend, asked) => {
+                self.modal = asked;
+                vec![Effect::Suspend]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    pub(super) fn on_editor(&mut self, action: Action, now: Instant) -> Vec<Effect> {
+        let Some(Modal::Editor {
+            queue,
+            id,
+            area,
+            is_leaving,
+            before,
+        }) = &mut self.modal
+        else {
+            return Vec::new();
+        };
+        let text = area.lines().join("\n");
+        match action {
+            Action::Save => {
+                let command = Command::RedriveEdited {
+                    queue: queue.clone(),
+                    id: id.clone(),
+                    payload: text.into_bytes(),
+                    retries: None,
+                };
+                self.modal = None;
+                vec![Effect::Command(command)]
+            }
+            Action::QuitAtOnce => self.quit_at_once(),
+            _ if text != *before && !*is_leaving => {
+                *is_leaving = true;
+                self.say(
+                    "the text has changed: Esc again throws the changes away",
+                    true,
+                    now,
+                );
+                Vec::new()
+            }
+            _ => {
+                self.modal = None;
+                Vec::new()
+            }
+        }
+    }
+
+    pub(super) fn on_prompt(
+        &mut self,
+        action: Action,
+        grammar: &dyn Grammar,
+        now: Instant,
+    ) -> Vec<Effect> {
+        let Some(prompt) = &mut self.prompt else {
+            return Vec::new();
+        };
+        match action {
+            Action::Submit => return self.submit(grammar, now),
+            Action::Complete => prompt.complete(grammar),
+            Action::Newline => prompt.newline(),
+            Action::Earlier if prompt.kind == Kind::Command => prompt.earlier(&self.lines),
+            Action::Later if prompt.kind == Kind::Command => prompt.later(&self.lines),
+            Action::Back => self.prompt = None,
+            Action::QuitAtOnce => {
+                self.prompt = None;
+                return self.act(Action::Quit, now);
+            }
+            _ => {}
+        }
+        Vec::new()
+    }
+
+    /// Does what the prompt says, or shows under it what is wrong with it.
+    fn submit(&mut self, grammar: &dyn Grammar, now: Instant) -> Vec<Effect> {
+        let Some(mut prompt) = self.prompt.take() else {
+            return Vec::new();
+        };
+        let text = prompt.text();
+        if text.trim().is_empty() && prompt.kind == Kind::Command {
+            return Vec::new();
+        }
+        let default = "default".parse().ok();
+        let Some(queue) = self.queue.clone().or(default) else {
+            return Vec::new();
+        };
+        let line = match prompt.understand(grammar, &queue) {
+            Ok(line) => line,
+            Err(error) => {
+                prompt.error = Some(error);
+                self.prompt = Some(prompt);
+                return Vec::new();
+            }
+        };
+        let mut effects = Vec::new();
+        if prompt.kind == Kind::Command && self.lines.last() != Some(&text) {
+            self.lines.push(text.clone());
+            effects.push(Effect::Remember(text));
+        }
+        effects.extend(self.obey(line, now));
+        effects
+    }
+
+    fn obey(&mut self, line: Line, now: Instant) -> Vec<Effect> {
+        match line {
+            Line::Do(command) => {
+                if self.settings.read_only && !command.is_safe() {
+                    self.say(
+                        "nothing is changed: the dashboard was started with --read-only",
+                        true,
+                        now,
+                    );
+                    return Vec::new();
+                }
+                return self.ask_if_many(command);
+            }
+            Line::Open(id) => {
+                if let Some(queue) = self.queue.clone() {
+                    self.open(queue, id);
+                }
+            }
+            Line::Filter(filter) => {
+                self.filter = filter;
+                self.first_page();
+                if !matches!(self.screen, Screen::Messages | Screen::Dead) {
+                    self.show(Screen::Messages);
+                }
+            }
+            Line::Queue(queue) => {
+                if self.snapshot.queues.iter().any(|known| known.name == queue) {
+                    self.queue = Some(queue);
+                    self.first_page();
+                } else {
+                    self.say(format!("no queue {queue} is shown here"), true, now);
+                }
+            }
+            Line::Help => return self.act(Action::ShowHelp, now),
+            Line::Quit => return self.act(Action::Quit, now),
+        }
+        Vec::new()
+    }
+}
