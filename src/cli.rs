@@ -21,6 +21,7 @@ use crate::text::printable;
 
 mod copy;
 mod dead;
+mod folder;
 mod log;
 mod ndjson;
 mod open;

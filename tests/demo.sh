@@ -24,10 +24,13 @@ ORDERS
 "$program" stats
 
 step '2. A host runs the handler on each when it is due, in a sandbox of its own:'
-"$program" --queue "orders=$handlers/order_timeout.wasm" --exit-when-empty
+"$program" --queue "orders=$handlers/order_timeout.wasm" --exit-when-empty --no-tui
 
 step '3. What failed for good is kept, with its reason:'
 "$program" dead list --queue orders
 
 step '4. And what happened to all:'
 "$program" stats
+
+step '5. The dashboard shows it live; without --no-tui the host would have opened it. One frame of it:'
+COLUMNS=100 LINES=20 "$program" top --snapshot

@@ -1,11 +1,9 @@
 //! From arguments to a store.
 
 use std::ffi::OsString;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{SettingsArgs, StoreArgs, Usage};
+use super::{SettingsArgs, StoreArgs, Usage, folder};
 use crate::store::address::{self, StoreAddress, StoreSettings};
 use crate::store::{Store, StoreError};
 
@@ -98,24 +96,12 @@ fn address(args: &StoreArgs) -> Result<Option<StoreAddress>, Usage> {
 
 /// The file in the user's data folder, which is made for this user alone.
 fn default_file() -> anyhow::Result<StoreAddress> {
-    let base = std::env::var_os("XDG_DATA_HOME")
-        .map(PathBuf::from)
-        .filter(|path| path.is_absolute())
-        .or_else(|| {
-            let home = std::env::var_os("HOME").filter(|home| !home.is_empty())?;
-            Some(PathBuf::from(home).join(".local/share"))
-        })
-        .ok_or_else(|| {
-            Usage("there is no home folder to keep messages in: give --db PATH".to_owned())
-        })?;
-    let folder = base.join("dqhost");
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&folder)
-        .map_err(|error| StoreError::Unusable {
-            store: format!("sqlite://{}", folder.join("dqhost.db").display()),
-            reason: format!("its folder cannot be made: {error}; give another one with --db PATH"),
-        })?;
+    let folder = folder::of_user("XDG_DATA_HOME", ".local/share").ok_or_else(|| {
+        Usage("there is no home folder to keep messages in: give --db PATH".to_owned())
+    })?;
+    folder::make(&folder).map_err(|error| StoreError::Unusable {
+        store: format!("sqlite://{}", folder.join("dqhost.db").display()),
+        reason: format!("its folder cannot be made: {error}; give another one with --db PATH"),
+    })?;
     Ok(StoreAddress::File(folder.join("dqhost.db")))
 }

@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::io::{self, IsTerminal, Write};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,7 +12,7 @@ use tokio::sync::watch;
 
 use super::open::Missing;
 use super::prompt::Prompt;
-use super::{Exit, StoreArgs, Usage, log, open};
+use super::{Exit, StoreArgs, Usage, folder, log, open};
 use crate::control::desk::Desk;
 use crate::control::{LogRing, Stage};
 use crate::dashboard::{self, Settings, Setup, Theme, key_lines, keymap};
@@ -98,16 +97,8 @@ pub(super) fn has_terminal() -> bool {
 
 /// A folder of this user's for logs and typed lines, made if need be.
 fn state_folder() -> Option<PathBuf> {
-    let base = std::env::var_os("XDG_STATE_HOME")
-        .map(PathBuf::from)
-        .filter(|path| path.is_absolute())
-        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state")))?;
-    let folder = base.join("dqhost");
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&folder)
-        .ok()?;
+    let folder = folder::of_user("XDG_STATE_HOME", ".local/state")?;
+    folder::make(&folder).ok()?;
     Some(folder)
 }
 

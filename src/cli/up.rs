@@ -13,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use super::screen::{self, ScreenArgs};
-use super::{DEFAULT_QUEUE, Exit, StoreArgs, Usage, log, open, time};
+use super::{DEFAULT_QUEUE, Exit, StoreArgs, Usage, folder, log, open, time};
 use crate::host::{Host, HostConfig, Served, Stage};
 use crate::message::{NewMessage, QueueName, RETRIES_MAX};
 use crate::runtime::{Handler, HandlerError, Limits, Runtime};
@@ -286,17 +286,9 @@ fn load(runtime: &Runtime, files: Vec<(QueueName, PathBuf)>) -> Result<Vec<Serve
 /// A folder of ours alone for compiled code, or none when there is no place for it or others can
 /// write there: what is in it is executed.
 fn cache_folder() -> Option<PathBuf> {
-    use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-    let base = std::env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .filter(|path| path.is_absolute())
-        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
-    let folder = base.join("dqhost");
-    if let Err(error) = std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&folder)
-    {
+    use std::os::unix::fs::MetadataExt;
+    let folder = folder::of_user("XDG_CACHE_HOME", ".cache")?;
+    if let Err(error) = folder::make(&folder) {
         tracing::debug!(
             "compiled code is not cached in {}: {error}",
             folder.display()

@@ -51,7 +51,7 @@ pub(super) fn help(state: &mut State, area: Rect, buffer: &mut Buffer) {
     lines.push(Line::default());
     for line in [
         "Commands, after `:` - send, get, cancel, reschedule, redrive, delete, pause,",
-        "resume, stop, filter, queue, help, quit; `send --help` and so on explain each.",
+        "resume, stop, filter, queue, help, quit; `dqhost send --help` in a shell explains.",
         "Filters - words that must all be found; !word must not; id: payload: reason:",
         "class: header: look in one place only.",
         "The bars of the overview grow with the logarithm of the number.",

@@ -39,14 +39,9 @@ const fn change(
     label: &'static str,
     help: &'static str,
 ) -> Binding {
-    Binding {
-        keys,
-        scopes,
-        action,
-        label,
-        help,
-        changes: true,
-    }
+    let mut binding = see(keys, scopes, action, label, help);
+    binding.changes = true;
+    binding
 }
 
 /// All keys.
