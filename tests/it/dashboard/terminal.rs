@@ -204,6 +204,23 @@ fn what_is_wrong_from_the_start_is_told_on_the_terminal() {
     assert!(left.contains("cannot be used"), "{left}");
 }
 
+#[test]
+fn without_a_place_for_it_the_log_is_on_the_screen_only() {
+    let folder = TempDir::new().unwrap();
+    let store = store(&folder);
+    let handler = guest("noop");
+    let args = ["--handler", handler.to_str().unwrap()];
+    let env = [("XDG_STATE_HOME", "/proc/nowhere")];
+    let mut tty = Tty::start_with(&store, &args, (100, 24), &env);
+    tty.wait_for("> default");
+    tty.keys("5");
+    tty.wait_for("it is kept on this screen only");
+    tty.wait_for("serving");
+    tty.keys("q");
+    let left = tty.end(0);
+    assert!(!left.contains("the log is in"), "{left}");
+}
+
 /// Not a test by itself: what [`a_panic_leaves_the_terminal_as_it_was`] runs in a terminal.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "it panics, in a terminal that another test gives it"]

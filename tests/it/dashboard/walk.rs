@@ -224,3 +224,48 @@ fn an_operator_without_a_host_sees_and_steers_all_queues() {
     tty.keys("q");
     tty.end(0);
 }
+
+#[test]
+fn of_many_queues_each_is_kept_up_to_date() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("dqhost.db");
+    let store = path.to_str().unwrap();
+    for n in 1..=5 {
+        let queue = format!("queue{n}");
+        run(
+            Some(store),
+            &["send", "x", "--in", "1h", "--queue", &queue],
+            0,
+        );
+    }
+    let mut tty = Tty::start(store, &["top"], (80, 30));
+    let row = |text: &str, name: &str| {
+        let line = text
+            .lines()
+            .find(|line| line.trim_start_matches(['>', ' ']).starts_with(name));
+        line.map_or(String::new(), |line| {
+            line.split_whitespace()
+                .skip(1)
+                .take(2)
+                .collect::<Vec<_>>()
+                .join(" ")
+        })
+    };
+    tty.wait_for("> queue1");
+    for n in 1..=5 {
+        let queue = format!("queue{n}");
+        tty.wait_until("it is shown", |text| row(text, &queue).contains('1'));
+        run(
+            Some(store),
+            &["send", "x", "--in", "1h", "--queue", &queue],
+            0,
+        );
+        tty.wait_until("it is shown anew", |text| row(text, &queue).contains('2'));
+    }
+    tty.keys(":queue queue4\r");
+    tty.wait_for("queue queue4");
+    tty.keys(":queue nowhere\r");
+    tty.wait_for("no queue nowhere");
+    tty.keys("q");
+    tty.end(0);
+}
