@@ -97,8 +97,6 @@ pub struct State {
     pub guests_only: bool,
     /// The look that was last asked for.
     pub look: Look,
-    /// Why it closes at once.
-    pub is_leaving: bool,
 }
 
 impl State {
@@ -129,7 +127,6 @@ impl State {
             logs,
             guests_only: false,
             look: Look::Nothing,
-            is_leaving: false,
         }
     }
 
@@ -229,6 +226,14 @@ impl State {
     #[must_use]
     pub fn selected_record(&self) -> Option<&Record> {
         self.records()?.0.get(self.selected)
+    }
+
+    /// The line of the selected queue on the overview.
+    #[must_use]
+    pub fn queue_line(&self) -> usize {
+        let mut queues = self.snapshot.queues.iter();
+        let is_selected = |queue: &QueueView| Some(&queue.name) == self.queue.as_ref();
+        queues.position(is_selected).unwrap_or(0)
     }
 
     /// What the selected line is about, to find it again after a change.

@@ -162,8 +162,7 @@ impl State {
             self.queue = self.snapshot.queues.first().map(|queue| queue.name.clone());
         }
         if self.screen == Screen::Overview {
-            let at = |queue: &crate::control::QueueView| Some(&queue.name) == self.queue.as_ref();
-            self.selected = self.snapshot.queues.iter().position(at).unwrap_or(0);
+            self.selected = self.queue_line();
         }
         if let (Some(opened), Seen::Message { look, record }) =
             (&mut self.opened, &self.snapshot.seen)

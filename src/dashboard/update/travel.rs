@@ -12,8 +12,7 @@ impl State {
         self.screen = screen;
         self.first_page();
         if screen == Screen::Overview {
-            let at = |queue: &crate::control::QueueView| Some(&queue.name) == self.queue.as_ref();
-            self.selected = self.snapshot.queues.iter().position(at).unwrap_or(0);
+            self.selected = self.queue_line();
         }
     }
 
