@@ -161,6 +161,15 @@ impl NewMessage {
     }
 }
 
+/// A message that a handler sent: accepted with the ack of the one that it handled, or never.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outgoing {
+    /// Where it goes.
+    pub queue: QueueName,
+    /// What goes there.
+    pub message: NewMessage,
+}
+
 /// What the store says of a message that was sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sent {

@@ -17,7 +17,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::message::{
-    Attempt, Claim, Delivery, Due, MessageId, NewMessage, QueueName, Record, Sent, State,
+    Attempt, Claim, Delivery, Due, MessageId, NewMessage, Outgoing, QueueName, Record, Sent, State,
 };
 
 pub mod address;
@@ -35,6 +35,12 @@ pub use self::report::{
 /// The most messages that one step inside a store moves. Methods take more and go on in steps.
 /// 1,000 keeps every Lua script in the low milliseconds and far from Lua's limit of 7,999 values.
 pub const BATCH_MAX: usize = 1000;
+
+/// The most messages, and the most bytes of their payloads and headers, that go with one ack: one
+/// step has to take them all.
+pub const OUTBOX_MAX: usize = 1000;
+/// See [`OUTBOX_MAX`].
+pub const OUTBOX_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Why a store did not do what it was asked.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -80,13 +86,19 @@ pub enum Settled {
     Done,
     /// The lease is not (or no longer) this one's; nothing was changed.
     LeaseLost,
+    /// The store has no room for the messages that go with the ack; nothing was changed, and the
+    /// lease still holds.
+    NoRoom,
 }
 
 /// How a delivery ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settlement {
-    /// Handled: the message is removed.
-    Ack,
+    /// Handled: the message is removed, and what its handler sent is accepted in the same step.
+    Ack {
+        /// At most [`OUTBOX_MAX`]; of two that go to one queue the earlier is the next out.
+        outbox: Vec<Outgoing>,
+    },
     /// Not handled: one retry less, or dead when none is left.
     Nack {
         /// How long to wait before the next attempt; none for at once.
@@ -99,6 +111,11 @@ pub enum Settlement {
         /// What is kept of the attempt.
         attempt: Attempt,
     },
+}
+
+impl Settlement {
+    /// An ack of a handler that sent nothing.
+    pub const ACK: Self = Self::Ack { outbox: Vec::new() };
 }
 
 /// Which waiting messages a reservation looks at first.
@@ -194,7 +211,8 @@ pub trait Store: Send + Sync + 'static {
 
     /// Ends deliveries. One answer for each, in order.
     ///
-    /// After a done one: an acked message is gone; a nacked one waits in pending or retry with one
+    /// After a done one: an acked message is gone, and its outbox is accepted as by
+    /// [`send`](Self::send), in one step with the ack; a nacked one waits in pending or retry with one
     /// retry less, or is on its way to the dead letters; a rejected one is on its way there.
     async fn settle(
         &self,

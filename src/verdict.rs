@@ -128,7 +128,7 @@ pub fn settlement(
     jitter: f64,
 ) -> Settlement {
     let delay = match outcome {
-        Outcome::Acked => return Settlement::Ack,
+        Outcome::Acked => return Settlement::ACK,
         Outcome::Rejected { .. } | Outcome::PayloadMissing => {
             return Settlement::Reject { attempt };
         }
@@ -204,7 +204,7 @@ mod tests {
     fn acks_and_rejects_are_final() {
         assert_eq!(
             settlement(&Outcome::Acked, attempt(1), BACKOFF, 0.0),
-            Settlement::Ack
+            Settlement::ACK
         );
         for outcome in [
             Outcome::PayloadMissing,

@@ -34,7 +34,7 @@ impl News {
     /// Notes a settlement that took effect; `last` when no attempt is left after it.
     pub(super) fn settled(&self, settlement: &Settlement, last: bool) {
         let due_in = match settlement {
-            Settlement::Ack => return,
+            Settlement::Ack { .. } => return,
             Settlement::Nack { delay, .. } if !last => delay.unwrap_or_default(),
             // To be buried.
             Settlement::Nack { .. } | Settlement::Reject { .. } => Duration::ZERO,

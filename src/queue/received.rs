@@ -76,7 +76,7 @@ impl Received {
     /// Those of the store. Then it is not known whether it was removed; if not, it is delivered
     /// again.
     pub async fn ack(self) -> Result<Settled, QueueError> {
-        self.settle(Settlement::Ack).await
+        self.settle(Settlement::ACK).await
     }
 
     /// It was not handled: one retry less, after the delay or at once, or dead when none is left.

@@ -130,7 +130,7 @@ async fn cut_off(from: &dyn Store, to: &dyn Store, polls: usize) -> bool {
 async fn handle_all(store: &dyn Store, handled: &mut Vec<MessageId>) {
     for delivery in reserve(store, 100, LONG).await {
         assert_eq!(
-            settle(store, &delivery.claim, Settlement::Ack).await,
+            settle(store, &delivery.claim, Settlement::ACK).await,
             Settled::Done
         );
         handled.push(delivery.claim.id);
@@ -216,7 +216,7 @@ async fn of_two_copies_at_once_the_later_goes_on_alone() {
             1
         );
         let claim = reserve_one(to, LONG).await.claim;
-        settle(to, &claim, Settlement::Ack).await;
+        settle(to, &claim, Settlement::ACK).await;
         for refused in [
             to.import(&queue(), "early", &exported).await,
             from.discard(&queue(), "early", &[id.clone()]).await,
@@ -243,7 +243,7 @@ async fn what_hosts_have_in_hand_is_waited_for() {
     let queue = queue();
     let (arrived, settled) = tokio::join!(
         copy_queue(&*a, &*b, &queue, false, |progress| waited.push(progress)),
-        settle(&*a, &acked, Settlement::Ack),
+        settle(&*a, &acked, Settlement::ACK),
     );
     assert_eq!((arrived.unwrap(), settled), (1, Settled::Done));
     assert!(

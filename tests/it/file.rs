@@ -204,7 +204,7 @@ async fn a_file_of_an_older_schema_is_brought_up_to_date() {
         Some(b"payload".as_slice())
     );
     for delivery in deliveries {
-        settle(&store, &delivery.claim, Settlement::Ack).await;
+        settle(&store, &delivery.claim, Settlement::ACK).await;
     }
     assert_eq!(depths(&store).await, [0; 5]);
 }
@@ -288,7 +288,7 @@ async fn a_disk_that_is_almost_full_takes_no_more_and_can_be_emptied() {
     assert!(error.to_string().contains("make room"), "{error}");
     let claim = reserve_one(&full, LONG).await.claim;
     assert_eq!(
-        settle(&full, &claim, Settlement::Ack).await,
+        settle(&full, &claim, Settlement::ACK).await,
         dqhost::store::Settled::Done
     );
     assert_eq!(depths(&full).await, [0; 5]);
@@ -399,7 +399,7 @@ async fn nothing_is_due_a_millisecond_early() {
     clock.pass(Duration::from_millis(1));
     assert_eq!(store.advance(&queue()).await.unwrap().expired, 1);
     assert_eq!(
-        settle(&store, &claim, Settlement::Ack).await,
+        settle(&store, &claim, Settlement::ACK).await,
         dqhost::store::Settled::LeaseLost
     );
 }
@@ -438,7 +438,7 @@ async fn the_file_gives_back_what_it_no_longer_needs() {
         let claims = reserve(&store, BATCH_MAX, LONG).await;
         let acks: Vec<_> = claims
             .into_iter()
-            .map(|d| (d.claim, Settlement::Ack))
+            .map(|d| (d.claim, Settlement::ACK))
             .collect();
         acked += store.settle(&queue(), &acks).await.unwrap().len();
     }
@@ -469,7 +469,7 @@ async fn a_file_that_cannot_get_smaller_is_not_asked_to_for_ever() {
         store.send(&queue(), &[message]).await.unwrap();
     }
     for delivery in reserve(&store, 16, LONG).await {
-        settle(&store, &delivery.claim, Settlement::Ack).await;
+        settle(&store, &delivery.claim, Settlement::ACK).await;
     }
     assert!(!store.advance(&queue()).await.unwrap().more);
 }

@@ -42,7 +42,7 @@ async fn a_message_of_a_delayqueue_producer_is_delivered() {
         assert_eq!((delivery.attempt, delivery.attempts_max), (1, 4));
         assert_eq!(delivery.claim.id.sent_at_ms(), None);
         assert_eq!(
-            settle(&*store, &delivery.claim, Settlement::Ack).await,
+            settle(&*store, &delivery.claim, Settlement::ACK).await,
             Settled::Done
         );
         let keys: Vec<String> = server.command(&["KEYS", "*"]);
@@ -63,7 +63,7 @@ async fn one_that_a_delayqueue_host_promoted_or_nacked_is_delivered() {
         server.command::<i64>(&["TTL", &format!("{{dp:q}}:msg:{ID}")]),
         -1
     );
-    settle(&*store, &claim, Settlement::Ack).await;
+    settle(&*store, &claim, Settlement::ACK).await;
     // Nacked by a Go host: it stays in unack until the delay is over.
     delayqueue_send(&server, "{dp:q}", "abc", "nacked", unix_seconds() + 1000);
     let () = server.command(&["ZREM", "{dp:q}:pending", "abc"]);

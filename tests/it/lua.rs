@@ -167,7 +167,7 @@ async fn scripts_touch_no_key_outside_the_slot_of_their_queue() {
         .collect();
     reserve(&*store, 1, SHORT).await;
     store.extend(&queue(), &claims, LONG).await.unwrap();
-    settle(&*store, &claims[0], Settlement::Ack).await;
+    settle(&*store, &claims[0], Settlement::ACK).await;
     settle(&*store, &claims[1], nack(None)).await;
     settle(&*store, &claims[2], reject()).await;
     settle(&*store, &claims[3], reject()).await;

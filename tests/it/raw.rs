@@ -26,7 +26,7 @@ async fn overtaken(store: &dyn Store) -> [dqhost::message::Claim; 2] {
 async fn nothing_changes(server: &RedisServer, store: &dyn Store, stale: &dqhost::message::Claim) {
     let before = server.dump();
     for _ in 0..2 {
-        for how in [Settlement::Ack, nack(None), nack(Some(LONG)), reject()] {
+        for how in [Settlement::ACK, nack(None), nack(Some(LONG)), reject()] {
             assert_eq!(settle(store, stale, how.clone()).await, Settled::LeaseLost);
             assert_eq!(server.dump(), before, "{how:?}");
         }
@@ -50,7 +50,7 @@ async fn a_host_whose_lease_has_ended_changes_no_byte() {
     let [a, b] = overtaken(&*store).await;
     nothing_changes(&server, &*store, &a).await;
     // After B's ack, too, and after its own second say.
-    assert_eq!(settle(&*store, &b, Settlement::Ack).await, Settled::Done);
+    assert_eq!(settle(&*store, &b, Settlement::ACK).await, Settled::Done);
     nothing_changes(&server, &*store, &a).await;
     nothing_changes(&server, &*store, &b).await;
     // And after the message is dead.
@@ -81,8 +81,8 @@ async fn after_everything_only_the_totals_are_left() {
     while !store.counts(&queue()).await.unwrap().is_drained() {
         store.advance(&queue()).await.unwrap();
         for (n, delivery) in reserve(&*store, 3, LONG).await.into_iter().enumerate() {
-            let how = [Settlement::Ack, nack(None), nack(Some(SHORT))][n].clone();
-            if how != Settlement::Ack && delivery.attempt == delivery.attempts_max {
+            let how = [Settlement::ACK, nack(None), nack(Some(SHORT))][n].clone();
+            if how != Settlement::ACK && delivery.attempt == delivery.attempts_max {
                 dead.push(delivery.claim.id.clone());
             }
             settle(&*store, &delivery.claim, how).await;
@@ -116,7 +116,7 @@ async fn scripts_that_the_server_forgot_are_loaded_again() {
         let claim = reserve_one(&*store, LONG).await.claim;
         let () = server.command(&["SCRIPT", "FLUSH"]);
         assert_eq!(
-            settle(&*store, &claim, Settlement::Ack).await,
+            settle(&*store, &claim, Settlement::ACK).await,
             Settled::Done
         );
     }
@@ -152,7 +152,7 @@ async fn a_full_server_refuses_new_messages_and_lets_the_old_ones_go() {
     advance_until(&*store, |advanced| advanced.promoted == 1).await;
     let again = reserve_one(&*store, LONG).await.claim;
     assert_eq!(
-        settle(&*store, &again, Settlement::Ack).await,
+        settle(&*store, &again, Settlement::ACK).await,
         Settled::Done
     );
     assert_eq!(settle(&*store, &claims[1], reject()).await, Settled::Done);
@@ -214,7 +214,7 @@ async fn a_key_of_the_wrong_type_loses_no_message() {
                 "nack" => store.settle(&queue(), &say(nack(None))).await.map(|_| ()),
                 "reject" => store.settle(&queue(), &say(reject())).await.map(|_| ()),
                 _ => store
-                    .settle(&queue(), &say(Settlement::Ack))
+                    .settle(&queue(), &say(Settlement::ACK))
                     .await
                     .map(|answers| {
                         acked = answers == [Settled::Done];

@@ -49,7 +49,7 @@ fn calls(k: &Keys, step: &[(Claim, Settlement)]) -> Vec<Call> {
             .filter(|&place| wanted(&step[place].1))
             .collect()
     };
-    let acks = places(|settlement| matches!(settlement, Settlement::Ack));
+    let acks = places(|settlement| matches!(settlement, Settlement::Ack { .. }));
     let nacks = places(|settlement| matches!(settlement, Settlement::Nack { .. }));
     let rejects = places(|settlement| matches!(settlement, Settlement::Reject { .. }));
     let mut calls = Vec::new();

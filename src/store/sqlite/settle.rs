@@ -112,7 +112,7 @@ pub(super) fn settle(
     let mut answers = Vec::with_capacity(settlements.len());
     for (claim, settlement) in settlements {
         let failed = match settlement {
-            Settlement::Ack => {
+            Settlement::Ack { .. } => {
                 answers.push(ack(change, claim)?);
                 continue;
             }

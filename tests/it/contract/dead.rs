@@ -93,7 +93,7 @@ pub(crate) async fn a_redrive_is_a_new_message_with_the_whole_budget(store: &dyn
     assert!(matches!(&record.history[..],
         [HistoryEntry::Redriven { redriven_from, .. }] if *redriven_from == message.id.as_str()));
     assert_eq!(
-        settle(store, &delivery.claim, Settlement::Ack).await,
+        settle(store, &delivery.claim, Settlement::ACK).await,
         Settled::Done
     );
     assert_eq!(depths(store).await, [0; 5]);

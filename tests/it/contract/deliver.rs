@@ -95,7 +95,7 @@ pub(crate) async fn an_ack_leaves_nothing(store: &dyn Store) {
     let claim = reserve_one(store, LONG).await.claim;
     settle(store, &claim, nack(None)).await;
     let claim = reserve_one(store, LONG).await.claim;
-    assert_eq!(settle(store, &claim, Settlement::Ack).await, Settled::Done);
+    assert_eq!(settle(store, &claim, Settlement::ACK).await, Settled::Done);
     assert_eq!(depths(store).await, [0; 5]);
     assert_eq!(store.get(&queue(), &id).await.unwrap(), None);
     let totals = store.counts(&queue()).await.unwrap().totals;
@@ -197,7 +197,7 @@ pub(crate) async fn an_extended_lease_does_not_end(store: &dyn Store) {
     );
     advance_until(store, |advanced| advanced.expired == 1).await;
     assert_eq!(depths(store).await, [0, 0, 1, 1, 0]);
-    assert_eq!(settle(store, &kept, Settlement::Ack).await, Settled::Done);
+    assert_eq!(settle(store, &kept, Settlement::ACK).await, Settled::Done);
 }
 
 pub(crate) async fn a_release_gives_the_attempt_back_and_goes_first(store: &dyn Store) {
@@ -215,7 +215,7 @@ pub(crate) async fn a_release_gives_the_attempt_back_and_goes_first(store: &dyn 
     // Its first delivery cannot settle it any more, although no attempt was spent.
     assert_ne!(again.claim.token, delivery.claim.token);
     assert_eq!(
-        settle(store, &delivery.claim, Settlement::Ack).await,
+        settle(store, &delivery.claim, Settlement::ACK).await,
         Settled::LeaseLost
     );
     // One that failed before goes back among those.
@@ -233,7 +233,7 @@ pub(crate) async fn a_release_gives_the_attempt_back_and_goes_first(store: &dyn 
         Settled::LeaseLost
     );
     assert_eq!(
-        settle(store, &fourth.claim, Settlement::Ack).await,
+        settle(store, &fourth.claim, Settlement::ACK).await,
         Settled::Done
     );
 }
@@ -241,7 +241,7 @@ pub(crate) async fn a_release_gives_the_attempt_back_and_goes_first(store: &dyn 
 /// Everything that a host can say of a delivery that is not its own any more.
 async fn say_everything(store: &dyn Store, stale: &Claim) {
     for _ in 0..2 {
-        for how in [Settlement::Ack, nack(None), nack(Some(LONG)), reject()] {
+        for how in [Settlement::ACK, nack(None), nack(Some(LONG)), reject()] {
             assert_eq!(settle(store, stale, how).await, Settled::LeaseLost);
         }
         let claims = [stale.clone()];
@@ -267,7 +267,7 @@ pub(crate) async fn a_stale_claim_changes_nothing(store: &dyn Store) {
     say_everything(store, &stale).await;
     assert_eq!(store.get(&queue(), &id).await.unwrap(), before);
     assert_eq!(
-        settle(store, &current, Settlement::Ack).await,
+        settle(store, &current, Settlement::ACK).await,
         Settled::Done
     );
     say_everything(store, &stale).await;
@@ -276,7 +276,7 @@ pub(crate) async fn a_stale_claim_changes_nothing(store: &dyn Store) {
 }
 
 pub(crate) async fn a_claim_is_settled_once(store: &dyn Store) {
-    for how in [Settlement::Ack, nack(None), nack(Some(LONG)), reject()] {
+    for how in [Settlement::ACK, nack(None), nack(Some(LONG)), reject()] {
         send(store, "a", Due::NOW, 3).await;
         let claim = reserve_one(store, LONG).await.claim;
         // Twice in one batch, then again.
@@ -287,7 +287,7 @@ pub(crate) async fn a_claim_is_settled_once(store: &dyn Store) {
         say_everything(store, &claim).await;
         assert_eq!(depths(store).await, before);
         for delivery in reserve(store, 1, LONG).await {
-            settle(store, &delivery.claim, Settlement::Ack).await;
+            settle(store, &delivery.claim, Settlement::ACK).await;
         }
     }
 }
@@ -303,7 +303,7 @@ pub(crate) async fn a_stale_claim_in_a_batch_hides_no_current_one(store: &dyn St
             0 => store.extend(&queue(), &both, LONG).await,
             1 => store.release(&queue(), &both).await,
             _ => {
-                let acks = both.clone().map(|claim| (claim, Settlement::Ack));
+                let acks = both.clone().map(|claim| (claim, Settlement::ACK));
                 store.settle(&queue(), &acks).await
             }
         };
@@ -324,13 +324,13 @@ pub(crate) async fn a_mixed_batch_is_answered_in_order(store: &dyn Store) {
         .into_iter()
         .map(|d| d.claim)
         .collect();
-    settle(store, &claims[2], Settlement::Ack).await;
+    settle(store, &claims[2], Settlement::ACK).await;
     let how = [
-        Settlement::Ack,
+        Settlement::ACK,
         reject(),
         nack(None),
         nack(None),
-        Settlement::Ack,
+        Settlement::ACK,
     ];
     let batch: Vec<_> = claims.into_iter().zip(how).collect();
     let answers = store.settle(&queue(), &batch).await.unwrap();

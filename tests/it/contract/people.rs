@@ -85,7 +85,7 @@ pub(crate) async fn a_paused_queue_gives_nothing_and_goes_on_with_the_rest(store
         [Settled::Done; 3]
     );
     assert_eq!(
-        settle(store, &claims[0], Settlement::Ack).await,
+        settle(store, &claims[0], Settlement::ACK).await,
         Settled::Done
     );
     assert_eq!(settle(store, &claims[1], nack(None)).await, Settled::Done);
@@ -380,7 +380,7 @@ pub(crate) async fn an_edited_redrive_is_a_new_message_and_keeps_the_dead_letter
         );
         assert_eq!(delivery.payload.as_deref(), Some(payload.as_bytes()));
         assert_eq!(delivery.headers, headers);
-        settle(store, &delivery.claim, Settlement::Ack).await;
+        settle(store, &delivery.claim, Settlement::ACK).await;
     }
     let after = store.counts(&queue()).await.unwrap().totals;
     assert_eq!(

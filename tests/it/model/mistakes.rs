@@ -148,7 +148,7 @@ impl Store for Mistaken {
         let mut settlements = settlements.to_vec();
         if self.makes(Mistake::UnfencedAck) {
             for (claim, how) in &mut settlements {
-                if *how == Settlement::Ack {
+                if *how == Settlement::ACK {
                     *claim = self.latest(claim);
                 }
             }
@@ -192,7 +192,7 @@ impl Store for Mistaken {
                 if *answer == Cancelled::InHand {
                     let claim = self.latest.lock().unwrap()[id].clone();
                     self.inner
-                        .settle(queue, &[(claim, Settlement::Ack)])
+                        .settle(queue, &[(claim, Settlement::ACK)])
                         .await?;
                     *answer = Cancelled::Done;
                 }

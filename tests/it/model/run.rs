@@ -296,7 +296,7 @@ impl<W: World> Run<'_, W> {
             .map(|(given, how)| {
                 let attempt = attempt("why");
                 let how = match how {
-                    How::Ack => Settlement::Ack,
+                    How::Ack => Settlement::ACK,
                     How::NackNow => Settlement::Nack {
                         delay: None,
                         attempt,
