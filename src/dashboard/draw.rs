@@ -129,20 +129,31 @@ fn tab_line(state: &State, width: u16) -> Line<'static> {
         };
         spans.push(Span::styled(text, style));
     }
+    let marks = marks(state, narrow);
     if let Some(queue) = &state.queue {
-        spans.push(Span::raw(if narrow { " " } else { "  queue " }));
-        spans.push(Span::styled(safe(queue.as_str(), 40), theme.accent()));
-        if state.queue_view().is_some_and(|view| view.overview.paused) {
-            spans.push(Span::styled(" [paused]", theme.warn()));
-        }
+        let is_named = width >= 100 || (marks.is_empty() && !narrow);
+        spans.push(Span::raw(if is_named { "  queue " } else { " " }));
+        let used: usize = spans.iter().chain(&marks).map(Span::width).sum();
+        let room = usize::from(width).saturating_sub(used).clamp(4, 40);
+        spans.push(Span::styled(safe(queue.as_str(), room), theme.accent()));
     }
-    if state.settings.read_only {
-        spans.push(Span::styled(" [read only]", theme.warn()));
-    }
-    if state.is_frozen {
-        spans.push(Span::styled(" [frozen]", theme.warn()));
-    }
+    spans.extend(marks);
     Line::from(spans)
+}
+
+/// What must be seen before anything is done; a long queue name gives way to it.
+fn marks(state: &State, narrow: bool) -> Vec<Span<'static>> {
+    let paused = state.queue_view().is_some_and(|view| view.overview.paused);
+    let read_only = if narrow { " [ro]" } else { " [read only]" };
+    let all = [
+        (paused, " [paused]"),
+        (state.settings.read_only, read_only),
+        (state.is_frozen, " [frozen]"),
+    ];
+    let shown = all.into_iter().filter(|(is_so, _)| *is_so);
+    shown
+        .map(|(_, text)| Span::styled(text, state.settings.theme.warn()))
+        .collect()
 }
 
 /// Which store, and how old what is shown is: never an old number as a new one.

@@ -66,8 +66,8 @@ fn one_that_only_looks_can_be_left() {
     let handler = guest("noop");
     let args = ["--handler", handler.to_str().unwrap(), "--read-only"];
     let mut tty = Tty::start(&store, &args, (80, 24));
-    tty.wait_for("[read only]");
     tty.wait_for("> default");
+    tty.wait_for("[read only]");
     tty.keys(":send x\r");
     tty.wait_for("nothing is changed");
     tty.keys("q");
