@@ -1,0 +1,58 @@
+//! Gets the URL that its payload names and reads the response to its end, with no time limit of its
+//! own. Acks then; rejects with what went wrong.
+
+wit_bindgen::generate!({ path: "../../wit", world: "consumer", generate_all });
+
+use std::io;
+
+use dqhost::queue::types::{Message, Verdict};
+use exports::dqhost::queue::handler::Guest;
+use wasip2::http::outgoing_handler;
+use wasip2::http::types::{Fields, OutgoingRequest, Scheme};
+
+fn request(url: &str) -> Option<OutgoingRequest> {
+    let (scheme, rest) = url.split_once("://")?;
+    let scheme = match scheme {
+        "http" => Scheme::Http,
+        "https" => Scheme::Https,
+        _ => return None,
+    };
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let request = OutgoingRequest::new(Fields::new());
+    request.set_scheme(Some(&scheme)).ok()?;
+    request.set_authority(Some(authority)).ok()?;
+    request
+        .set_path_with_query(Some(&format!("/{path}")))
+        .ok()?;
+    Some(request)
+}
+
+/// How many bytes the response has.
+fn read(url: &str) -> Result<u64, String> {
+    let request = request(url).ok_or_else(|| format!("{url:?} is not a URL"))?;
+    let answer = outgoing_handler::handle(request, None).map_err(|error| error.to_string())?;
+    answer.subscribe().block();
+    let Some(Ok(response)) = answer.get() else {
+        return Err("no response".to_owned());
+    };
+    let response = response.map_err(|error| error.to_string())?;
+    let body = response.consume().map_err(|()| "no body")?;
+    let mut stream = body.stream().map_err(|()| "no stream")?;
+    io::copy(&mut stream, &mut io::sink()).map_err(|error| error.to_string())
+}
+
+struct Handler;
+
+impl Guest for Handler {
+    fn handle(msg: Message) -> Verdict {
+        match read(String::from_utf8_lossy(&msg.payload).trim()) {
+            Ok(bytes) => {
+                println!("{bytes} bytes");
+                Verdict::Ack
+            }
+            Err(reason) => Verdict::Reject(reason),
+        }
+    }
+}
+
+export!(Handler);
