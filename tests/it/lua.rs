@@ -95,7 +95,7 @@ fn only_what_takes_messages_in_is_stopped_by_a_full_memory() {
     for (name, text) in scripts() {
         let flags = text.lines().next().unwrap();
         let expected = match name.as_str() {
-            "send" | "redrive_edited" | "meet" | "import" => "#!lua",
+            "send" | "ack_and_send" | "redrive_edited" | "meet" | "import" => "#!lua",
             "inspect" => "#!lua flags=no-writes",
             _ => "#!lua flags=allow-oom",
         };
