@@ -87,7 +87,7 @@ pub enum Settled {
     /// The lease is not (or no longer) this one's; nothing was changed.
     LeaseLost,
     /// The store has no room for the messages that go with the ack; nothing was changed, and the
-    /// lease still holds.
+    /// lease goes on as it was.
     NoRoom,
 }
 
@@ -96,7 +96,8 @@ pub enum Settled {
 pub enum Settlement {
     /// Handled: the message is removed, and what its handler sent is accepted in the same step.
     Ack {
-        /// At most [`OUTBOX_MAX`]; of two that go to one queue the earlier is the next out.
+        /// At most [`OUTBOX_MAX`]; of two that go to one queue the earlier is the next out. Only to
+        /// queues of which [`Store::can_send_along`] is true.
         outbox: Vec<Outgoing>,
     },
     /// Not handled: one retry less, or dead when none is left.
@@ -212,13 +213,17 @@ pub trait Store: Send + Sync + 'static {
     /// Ends deliveries. One answer for each, in order.
     ///
     /// After a done one: an acked message is gone, and its outbox is accepted as by
-    /// [`send`](Self::send), in one step with the ack; a nacked one waits in pending or retry with one
+    /// [`send`](Self::send), in one step with the ack, but for ids that live already, that of the
+    /// acked message among them; a nacked one waits in pending or retry with one
     /// retry less, or is on its way to the dead letters; a rejected one is on its way there.
     async fn settle(
         &self,
         queue: &QueueName,
         settlements: &[(Claim, Settlement)],
     ) -> StoreResult<Vec<Settled>>;
+
+    /// Whether an ack of a message of `from` can carry messages to `to` in one step.
+    fn can_send_along(&self, from: &QueueName, to: &QueueName) -> bool;
 
     /// Gives deliveries back unhandled: next in line, with the attempt given back. One answer for
     /// each claim, in order.

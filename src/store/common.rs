@@ -1,10 +1,11 @@
 //! What every store does the same way: how long a step is, and how headers and histories are
 //! written.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
-use super::BATCH_MAX;
-use crate::message::{Headers, HistoryEntry, NewMessage, Record};
+use super::{BATCH_MAX, Settlement};
+use crate::message::{Claim, Headers, HistoryEntry, NewMessage, Outgoing, QueueName, Record};
 
 /// The most payload bytes that one step takes in, so that others get their turn.
 const STEP_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -62,6 +63,38 @@ pub(super) fn import_steps(records: &[Record]) -> Vec<&[Record]> {
     })
 }
 
+/// The steps of a settlement: what their outboxes have in all is within what one step of a send
+/// takes, unless one alone has more.
+pub(super) fn settle_steps(settlements: &[(Claim, Settlement)]) -> Vec<&[(Claim, Settlement)]> {
+    // So much each at least, so that a step has no more than BATCH_MAX messages.
+    let size = |sent: &Outgoing| sent.message.payload.len().max(STEP_BYTES_MAX / BATCH_MAX);
+    steps(settlements, |(_, settlement)| {
+        outbox(settlement).iter().map(size).sum()
+    })
+}
+
+/// What goes with a settlement.
+pub(super) fn outbox(settlement: &Settlement) -> &[Outgoing] {
+    match settlement {
+        Settlement::Ack { outbox } => outbox,
+        _ => &[],
+    }
+}
+
+/// What an outbox has for each queue, in the order in which it was sent.
+pub(super) fn by_queue(outbox: &[Outgoing]) -> Vec<(&QueueName, Vec<&NewMessage>)> {
+    let mut queues: Vec<(&QueueName, Vec<&NewMessage>)> = Vec::new();
+    let mut places: HashMap<&QueueName, usize> = HashMap::new();
+    for Outgoing { queue, message } in outbox {
+        let place = *places.entry(queue).or_insert(queues.len());
+        if place == queues.len() {
+            queues.push((queue, Vec::new()));
+        }
+        queues[place].1.push(message);
+    }
+    queues
+}
+
 /// Headers as they are stored: a JSON list of pairs, or nothing.
 pub(super) fn headers_json(headers: &Headers) -> String {
     if headers.is_empty() {
@@ -112,6 +145,7 @@ pub(super) fn append_history(lines: &str, line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::Token;
     use proptest::prelude::*;
 
     #[test]
@@ -138,6 +172,50 @@ mod tests {
         let sizes: Vec<usize> = send_steps(&heavy).iter().map(|step| step.len()).collect();
         assert_eq!(sizes, [2, 2, 1]);
         assert!(send_steps(&[]).is_empty());
+    }
+
+    fn ack_of(count: usize, size: usize) -> (Claim, Settlement) {
+        let claim = Claim {
+            id: "a".into(),
+            token: Token(String::new()),
+        };
+        let queue: QueueName = "q".parse().unwrap();
+        let sent = Outgoing {
+            queue,
+            message: NewMessage::new(vec![0; size]),
+        };
+        let outbox = vec![sent; count];
+        (claim, Settlement::Ack { outbox })
+    }
+
+    #[test]
+    fn a_settlement_is_cut_by_what_goes_with_it() {
+        let lengths = |some: &[_]| -> Vec<usize> {
+            settle_steps(some).iter().map(|step| step.len()).collect()
+        };
+        assert_eq!(lengths(&vec![ack_of(0, 0); BATCH_MAX + 1]), [BATCH_MAX, 1]);
+        assert_eq!(lengths(&vec![ack_of(BATCH_MAX / 2, 1); 3]), [2, 1]);
+        assert_eq!(lengths(&vec![ack_of(1, STEP_BYTES_MAX / 2); 3]), [2, 1]);
+        assert_eq!(lengths(&vec![ack_of(2, STEP_BYTES_MAX); 2]), [1, 1]);
+    }
+
+    #[test]
+    fn an_outbox_is_sorted_by_queue_and_keeps_its_order() {
+        let outbox: Vec<Outgoing> = ["a", "b", "a"]
+            .map(|queue| Outgoing {
+                queue: queue.parse().unwrap(),
+                message: NewMessage::new(queue),
+            })
+            .into();
+        let sorted = by_queue(&outbox);
+        let [a, b, c] = [0, 1, 2].map(|place| &outbox[place]);
+        assert_eq!(
+            sorted,
+            [
+                (&a.queue, vec![&a.message, &c.message]),
+                (&b.queue, vec![&b.message])
+            ]
+        );
     }
 
     proptest! {

@@ -14,7 +14,7 @@ use redis::{Cmd, ConnectionAddr, IntoConnectionInfo, Value};
 
 use self::decode::{decode, text, unexpected};
 use self::keys::Keys;
-use self::link::Link;
+use self::link::{Link, is_full};
 use self::scripts::Script;
 use self::wake::Wake;
 use super::common::ms;
@@ -52,6 +52,8 @@ pub struct RedisStore {
     /// How people and errors name it; without secrets.
     name: Arc<str>,
     hash_tag: bool,
+    /// The server is a node of a cluster: a script cannot reach the keys of two queues.
+    is_cluster: bool,
     /// Queues that this process has put into the list of queues. A std mutex: nothing is awaited
     /// while it is held.
     registered: Mutex<HashSet<QueueName>>,
@@ -62,6 +64,14 @@ fn evalsha<'a>(script: &Script, keys: impl IntoIterator<Item = &'a str>) -> Cmd 
     let keys: Vec<&str> = keys.into_iter().collect();
     let mut command = redis::cmd("EVALSHA");
     command.arg(&script.hash).arg(keys.len()).arg(keys);
+    command
+}
+
+const NAMING: &str = "naming the queue";
+
+fn registration(queue: &QueueName) -> Cmd {
+    let mut command = redis::cmd("SADD");
+    command.arg(keys::QUEUES).arg(queue.as_str());
     command
 }
 
@@ -82,14 +92,42 @@ impl RedisStore {
         if self.is_registered(queue) {
             return Ok(());
         }
-        let mut command = redis::cmd("SADD");
-        command.arg(keys::QUEUES).arg(queue.as_str());
-        self.work.run("naming the queue", &[command]).await?;
+        self.work.run(NAMING, &[registration(queue)]).await?;
+        self.set_registered(queue);
+        Ok(())
+    }
+
+    /// Puts the queues into the list of queues in one round trip, once a process. Those for which
+    /// the server has no memory are returned.
+    async fn register_all<'q>(
+        &self,
+        link: &Link,
+        mut queues: HashSet<&'q QueueName>,
+    ) -> StoreResult<HashSet<&'q QueueName>> {
+        queues.retain(|queue| !self.is_registered(queue));
+        if queues.is_empty() {
+            return Ok(queues);
+        }
+        let commands: Vec<Cmd> = queues.iter().map(|queue| registration(queue)).collect();
+        let answers = link.run_each(NAMING, &commands).await?;
+        let mut without = HashSet::new();
+        for (queue, answer) in queues.into_iter().zip(answers) {
+            match answer {
+                Ok(_) => self.set_registered(queue),
+                Err(error) if is_full(&error) => {
+                    without.insert(queue);
+                }
+                Err(error) => return Err(link.error(NAMING, &error)),
+            }
+        }
+        Ok(without)
+    }
+
+    fn set_registered(&self, queue: &QueueName) {
         self.registered
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .insert(queue.clone());
-        Ok(())
     }
 
     /// One command, one answer.
@@ -140,6 +178,10 @@ impl Store for RedisStore {
         settlements: &[(Claim, Settlement)],
     ) -> StoreResult<Vec<Settled>> {
         self.settle_deliveries(queue, settlements).await
+    }
+
+    fn can_send_along(&self, from: &QueueName, to: &QueueName) -> bool {
+        !self.is_cluster || from == to
     }
 
     async fn release(&self, queue: &QueueName, claims: &[Claim]) -> StoreResult<Vec<Settled>> {

@@ -18,7 +18,7 @@ use self::error::Failure;
 use self::queue::Change;
 use self::thread::ConnectionThread;
 use self::wake::Wake;
-use super::common::{import_steps, send_steps};
+use super::common::{import_steps, send_steps, settle_steps};
 use super::{
     Advanced, Cancelled, Counts, HostInfo, Overview, Page, Peer, Redriven, Rescheduled,
     Reservation, SeenHost, Settled, Settlement, Store, StoreResult,
@@ -142,9 +142,19 @@ impl Store for SqliteStore {
         queue: &QueueName,
         settlements: &[(Claim, Settlement)],
     ) -> StoreResult<Vec<Settled>> {
-        let work =
-            |change: &mut Change<'_>, some: &[(Claim, Settlement)]| settle::settle(change, some);
-        self.change_each("settle", queue, settlements, work).await
+        let mut answers = Vec::with_capacity(settlements.len());
+        for step in settle_steps(settlements) {
+            let room = self.room.clone();
+            let work = move |change: &mut Change<'_>, some: &[(Claim, Settlement)]| {
+                settle::settle(change, some, room.as_ref())
+            };
+            answers.extend(self.change_each("settle", queue, step, work).await?);
+        }
+        Ok(answers)
+    }
+
+    fn can_send_along(&self, _from: &QueueName, _to: &QueueName) -> bool {
+        true
     }
 
     async fn release(&self, queue: &QueueName, claims: &[Claim]) -> StoreResult<Vec<Settled>> {

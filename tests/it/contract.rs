@@ -12,6 +12,7 @@ use crate::support::RedisServer;
 
 mod dead;
 mod deliver;
+pub(crate) mod outbox;
 mod people;
 mod send;
 pub(crate) mod tools;
@@ -107,6 +108,12 @@ macro_rules! contract {
                 deliver: a_stale_claim_in_a_batch_hides_no_current_one,
                 deliver: a_mixed_batch_is_answered_in_order,
                 deliver: one_step_moves_a_bounded_number,
+                outbox: an_ack_takes_messages_to_its_own_and_to_other_queues,
+                outbox: only_an_ack_that_is_done_sends,
+                outbox: an_id_that_lives_is_not_sent_along_again,
+                outbox: a_full_outbox_is_accepted_whole,
+                outbox: a_batch_with_outboxes_is_answered_in_order,
+                outbox: a_wait_ends_with_what_an_ack_sends,
                 dead: a_reject_is_final,
                 dead: a_dead_letter_keeps_what_is_known,
                 dead: a_redrive_is_a_new_message_with_the_whole_budget,

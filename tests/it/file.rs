@@ -13,6 +13,7 @@ use dqhost::store::{BATCH_MAX, Settlement, Store};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
+use crate::contract::outbox::{ack_with, in_hand, to};
 use crate::contract::tools::*;
 use crate::support::{
     Host, PATIENCE, RedisServer, dqhost, eventually, expect, feed, guest, run, stats, stderr,
@@ -292,6 +293,35 @@ async fn a_disk_that_is_almost_full_takes_no_more_and_can_be_emptied() {
         dqhost::store::Settled::Done
     );
     assert_eq!(depths(&full).await, [0; 5]);
+}
+
+#[tokio::test]
+async fn a_disk_that_is_almost_full_takes_no_ack_that_sends() {
+    use dqhost::store::Settled::{Done, LeaseLost, NoRoom};
+
+    let folder = TempDir::new().unwrap();
+    let mut options = SqliteOptions::file(folder.path().join("dqhost.db"));
+    let store = SqliteStore::open(&options).await.unwrap();
+    options.free_min = u64::MAX;
+    let full = SqliteStore::open(&options).await.unwrap();
+    let [sends, plain, nacked] = in_hand(&store, 3).await.try_into().unwrap();
+    let outbox = ["q", "new"].map(|name| to(name, NewMessage::new("x")));
+    let sends = (sends, ack_with(&outbox));
+    let batch = [
+        sends.clone(),
+        (plain, Settlement::ACK),
+        (nacked, nack(None)),
+    ];
+    let answers = full.settle(&queue(), &batch).await.unwrap();
+    assert_eq!(answers, [NoRoom, Done, Done]);
+    assert_eq!(depths(&full).await, [0, 0, 1, 1, 0]);
+    assert_eq!(full.queues().await.unwrap(), [queue()]);
+    // With room it is done; then its lease is gone, room or not.
+    for (store, answer) in [(&store, Done), (&full, LeaseLost)] {
+        let answers = store.settle(&queue(), &[sends.clone()]).await.unwrap();
+        assert_eq!(answers, [answer]);
+        assert_eq!(depths(store).await, [0, 1, 0, 1, 0]);
+    }
 }
 
 #[test]

@@ -95,7 +95,7 @@ fn only_what_takes_messages_in_is_stopped_by_a_full_memory() {
     for (name, text) in scripts() {
         let flags = text.lines().next().unwrap();
         let expected = match name.as_str() {
-            "send" | "redrive_edited" | "meet" | "import" => "#!lua",
+            "send" | "ack_and_send" | "redrive_edited" | "meet" | "import" => "#!lua",
             "inspect" => "#!lua flags=no-writes",
             _ => "#!lua flags=allow-oom",
         };
@@ -127,6 +127,29 @@ async fn people_step_in(
         panic!("{dead} is not dead")
     };
     store.cancel(&queue(), &[new]).await.unwrap();
+}
+
+/// An ack that takes messages along to its own queue; all is as before in the end.
+async fn ack_and_send_within_the_queue(store: &dyn dqhost::store::Store) {
+    use crate::contract::outbox::{ack_with, other, to};
+    use crate::contract::tools::*;
+    use dqhost::message::{Due, NewMessage};
+    use dqhost::store::{First, Settled};
+
+    assert!(store.can_send_along(&queue(), &queue()));
+    assert!(!store.can_send_along(&queue(), &other("other")));
+    send(store, "sends", Due::NOW, 3).await;
+    let claim = reserve_first(store, 1, LONG, First::Ready).await.remove(0);
+    let [now, later] = [Due::NOW, Due::In(LONG)].map(|due| NewMessage {
+        due,
+        headers: vec![("k".to_owned(), "v".to_owned())],
+        ..NewMessage::new("sent along")
+    });
+    let ids = [now.id.clone(), later.id.clone()];
+    let how = ack_with(&[to("q", now), to("q", later)]);
+    assert_eq!(settle(store, &claim.claim, how).await, Settled::Done);
+    let cancelled = store.cancel(&queue(), &ids).await.unwrap();
+    assert_eq!(cancelled, [dqhost::store::Cancelled::Done; 2]);
 }
 
 /// Undeclared keys are found only where they are refused: in a cluster of which another node owns
@@ -167,6 +190,7 @@ async fn scripts_touch_no_key_outside_the_slot_of_their_queue() {
         .collect();
     reserve(&*store, 1, SHORT).await;
     store.extend(&queue(), &claims, LONG).await.unwrap();
+    ack_and_send_within_the_queue(&*store).await;
     settle(&*store, &claims[0], Settlement::ACK).await;
     settle(&*store, &claims[1], nack(None)).await;
     settle(&*store, &claims[2], reject()).await;

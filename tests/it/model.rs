@@ -52,7 +52,7 @@ impl World for SqliteWorld {
         Arc::clone(&self.store)
     }
 
-    async fn pass(&self, _queue: &QueueName, by: Duration) {
+    async fn pass(&self, _queues: &[QueueName], by: Duration) {
         self.clock.pass(by);
     }
 
@@ -108,15 +108,17 @@ impl World for RedisWorld {
         Arc::clone(&self.store)
     }
 
-    async fn pass(&self, queue: &QueueName, by: Duration) {
+    async fn pass(&self, queues: &[QueueName], by: Duration) {
         let ms = u64::try_from(by.as_millis()).unwrap();
         let script = redis::Script::new(PASS);
-        let mut call = script.prepare_invoke();
-        for key in ["pending", "unack", "dead", "hosts", "due"] {
-            call.key(format!("{{dp:{queue}}}:{key}"));
+        for queue in queues {
+            let mut call = script.prepare_invoke();
+            for key in ["pending", "unack", "dead", "hosts", "due"] {
+                call.key(format!("{{dp:{queue}}}:{key}"));
+            }
+            let mut connection = self.connection.clone();
+            let () = call.arg(ms).invoke_async(&mut connection).await.unwrap();
         }
-        let mut connection = self.connection.clone();
-        let () = call.arg(ms).invoke_async(&mut connection).await.unwrap();
         self.passed_ms.fetch_add(ms, Ordering::SeqCst);
     }
 
@@ -151,7 +153,7 @@ fn search<W: World>(
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
     let queues = AtomicUsize::new(0);
     let outcome = TestRunner::new_with_rng(config, rng).run(&script(), |script| {
-        // One store for all; each sequence has a queue of its own.
+        // One store for all; each sequence has queues of its own.
         let queue = format!("q{}", queues.fetch_add(1, Ordering::SeqCst));
         runtime
             .block_on(run::run(world, queue.parse().unwrap(), &script))

@@ -10,6 +10,7 @@ use dqhost::store::{Redriven, Settled, Settlement, Store, StoreError};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use crate::contract::outbox::{ack_with, in_hand, other, to};
 use crate::contract::tools::*;
 use crate::support::RedisServer;
 
@@ -115,11 +116,13 @@ async fn scripts_that_the_server_forgot_are_loaded_again() {
         let () = server.command(&["SCRIPT", "FLUSH"]);
         let claim = reserve_one(&*store, LONG).await.claim;
         let () = server.command(&["SCRIPT", "FLUSH"]);
-        assert_eq!(
-            settle(&*store, &claim, Settlement::ACK).await,
-            Settled::Done
-        );
+        let how = match n % 2 {
+            0 => Settlement::ACK,
+            _ => ack_with(&[to("other", NewMessage::new("x"))]),
+        };
+        assert_eq!(settle(&*store, &claim, how).await, Settled::Done);
     }
+    assert_eq!(store.counts(&other("other")).await.unwrap().ready, 2);
 }
 
 #[tokio::test]
@@ -167,6 +170,86 @@ async fn a_full_server_refuses_new_messages_and_lets_the_old_ones_go() {
     assert_eq!(state_of(&*store, &ids[1]).await, Some(State::Dead));
 }
 
+#[tokio::test]
+async fn a_full_server_refuses_an_ack_that_sends_and_no_other_settlement() {
+    let server = RedisServer::start();
+    let store = server.store().await;
+    let [own, new, plain, nacked] = in_hand(&*store, 4).await.try_into().unwrap();
+    let own = (own, ack_with(&[to("q", NewMessage::new("a"))]));
+    // A queue that is not in the list of queues yet.
+    let new = (new, ack_with(&[to("new", NewMessage::new("b"))]));
+    let () = server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    for forget in [false, true] {
+        if forget {
+            let () = server.command(&["SCRIPT", "FLUSH"]);
+        }
+        let before = server.dump();
+        let both = [own.clone(), new.clone()];
+        for some in [&both[..], &both[..1], &both[1..]] {
+            let answers = store.settle(&queue(), some).await.unwrap();
+            assert_eq!(answers, vec![Settled::NoRoom; some.len()]);
+            assert_eq!(server.dump(), before);
+        }
+    }
+    let mixed = [
+        own.clone(),
+        (plain, Settlement::ACK),
+        new.clone(),
+        (nacked, nack(None)),
+    ];
+    let answers = store.settle(&queue(), &mixed).await.unwrap();
+    let [done, no_room] = [Settled::Done, Settled::NoRoom];
+    assert_eq!(answers, [no_room, done, no_room, done]);
+    assert_eq!(depths(&*store).await, [0, 0, 2, 1, 0]);
+    assert_eq!(store.queues().await.unwrap(), [queue()]);
+    let claims = [own.0.clone(), new.0.clone()];
+    let extended = store.extend(&queue(), &claims, LONG).await.unwrap();
+    assert_eq!(extended, [done; 2]);
+
+    let () = server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    let answers = store.settle(&queue(), &[own, new]).await.unwrap();
+    assert_eq!(answers, [done; 2]);
+    assert_eq!(depths(&*store).await, [0, 1, 0, 1, 0]);
+    assert_eq!(store.queues().await.unwrap(), [other("new"), queue()]);
+    assert_eq!(store.counts(&other("new")).await.unwrap().ready, 1);
+}
+
+/// A key of the wrong type in one of the queues that are sent to: nothing is written to any.
+#[tokio::test]
+async fn an_ack_sends_to_all_queues_or_to_none() {
+    let server = RedisServer::start();
+    let store = server.store().await;
+    let claim = in_hand(&*store, 1).await.remove(0);
+    let how = || {
+        ack_with(&["q", "one", "two", "three"].map(|name| {
+            let headers = vec![("k".to_owned(), "v".to_owned())];
+            let message = NewMessage::new("x");
+            to(name, NewMessage { headers, ..message })
+        }))
+    };
+    // Now the queues are in the list of queues.
+    settle(&*store, &in_hand(&*store, 1).await[0], how()).await;
+    for name in ["pending", "ready", "retry:cnt", "headers", "stats"] {
+        let key = format!("{{dp:two}}:{name}");
+        let saved = format!("{{dp:two}}:saved:{name}");
+        let is_there: bool = server.command(&["EXISTS", &key]);
+        if is_there {
+            let () = server.command(&["RENAME", &key, &saved]);
+        }
+        // Neither a sorted set nor a list or a hash.
+        let () = server.command(&["SET", &key, "broken"]);
+        let before = server.dump();
+        let answer = store.settle(&queue(), &[(claim.clone(), how())]).await;
+        assert!(matches!(answer, Err(StoreError::Refused { .. })));
+        assert_eq!(server.dump(), before, "with a broken {name}");
+        let () = server.command(&["DEL", &key]);
+        if is_there {
+            let () = server.command(&["RENAME", &saved, &key]);
+        }
+    }
+    assert_eq!(settle(&*store, &claim, how()).await, Settled::Done);
+}
+
 const NAMES: [&str; 12] = [
     "pending",
     "ready",
@@ -189,6 +272,9 @@ async fn a_key_of_the_wrong_type_loses_no_message() {
         let server = RedisServer::start();
         let store = server.store().await;
         let waits = send(&*store, "waits", Due::In(SHORT), 3).await;
+        // So that it is in the list of queues.
+        let messages = [NewMessage::new("elsewhere")];
+        store.send(&other("other"), &messages).await.unwrap();
         let in_hand = send(&*store, "is in hand", Due::NOW, 3).await;
         let claim = reserve_one(&*store, LONG).await.claim;
         let key = format!("{{dp:q}}:{name}");
@@ -198,7 +284,15 @@ async fn a_key_of_the_wrong_type_loses_no_message() {
         let () = server.command(&["SET", &key, "broken"]);
 
         let mut acked = false;
-        for step in ["send", "reschedule", "advance", "nack", "reject", "ack"] {
+        for step in [
+            "send",
+            "reschedule",
+            "advance",
+            "nack",
+            "reject",
+            "ack and send",
+            "ack",
+        ] {
             let before = server.dump();
             let say = |how| [(claim.clone(), how)];
             let result = match step {
@@ -213,12 +307,16 @@ async fn a_key_of_the_wrong_type_loses_no_message() {
                 "advance" => store.advance(&queue()).await.map(|_| ()),
                 "nack" => store.settle(&queue(), &say(nack(None))).await.map(|_| ()),
                 "reject" => store.settle(&queue(), &say(reject())).await.map(|_| ()),
-                _ => store
-                    .settle(&queue(), &say(Settlement::ACK))
-                    .await
-                    .map(|answers| {
-                        acked = answers == [Settled::Done];
-                    }),
+                _ => {
+                    let outbox = ["q", "other"].map(|name| to(name, NewMessage::new("x")));
+                    let how = match step {
+                        "ack" => Settlement::ACK,
+                        _ => ack_with(&outbox),
+                    };
+                    store.settle(&queue(), &say(how)).await.map(|answers| {
+                        acked |= answers == [Settled::Done];
+                    })
+                }
             };
             // The steps of `advance` are three scripts, of which the others go on.
             if result.is_err() && step != "advance" {

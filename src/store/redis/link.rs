@@ -102,13 +102,28 @@ impl Link {
     }
 
     /// Sends commands in one round trip and returns their answers, or the first error among them.
-    /// Scripts that the server does not know (any more) are loaded, and only their commands sent
-    /// again.
     pub(super) async fn run(
         &self,
         operation: &'static str,
         commands: &[Cmd],
     ) -> StoreResult<Vec<Value>> {
+        let answers = self.run_each(operation, commands).await?;
+        answers
+            .into_iter()
+            .collect::<RedisResult<_>>()
+            .map_err(|error| self.error(operation, &error))
+    }
+
+    /// Sends commands in one round trip; each has an answer or an error of its own. Scripts that the
+    /// server does not know (any more) are loaded, and only their commands sent again.
+    pub(super) async fn run_each(
+        &self,
+        operation: &'static str,
+        commands: &[Cmd],
+    ) -> StoreResult<Vec<RedisResult<Value>>> {
+        if commands.is_empty() {
+            return Ok(Vec::new());
+        }
         let fail = |error: RedisError| self.error(operation, &error);
         let mut answers = self
             .exchange(&commands.iter().collect::<Vec<_>>())
@@ -132,10 +147,7 @@ impl Link {
                 answers[index] = answer;
             }
         }
-        answers
-            .into_iter()
-            .collect::<RedisResult<_>>()
-            .map_err(fail)
+        Ok(answers)
     }
 
     /// What a library error means to us.
@@ -194,6 +206,11 @@ fn needs_new_connection(error: &RedisError) -> bool {
 
 fn is_no_script(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
+/// The server's memory is full, and it did nothing of what it was asked.
+pub(super) fn is_full(error: &RedisError) -> bool {
+    error.code() == Some("OOM")
 }
 
 fn load(script: &Script) -> Cmd {

@@ -53,19 +53,21 @@ impl RedisStore {
         };
         let client = redis::Client::open(info)
             .map_err(|error| unusable(&name, error.detail().unwrap_or("bad URL").to_owned()))?;
-        let store = Self {
+        let mut store = Self {
             work: Link::new(client.clone(), Arc::clone(&name)),
             leases: Link::new(client.clone(), Arc::clone(&name)),
             wake: Wake::new(client),
             name,
             hash_tag: options.hash_tag,
+            is_cluster: false,
             registered: Mutex::default(),
         };
-        store.check(options.allow_eviction).await?;
+        store.is_cluster = store.check(options.allow_eviction).await?;
         Ok(store)
     }
 
-    async fn check(&self, allow_eviction: bool) -> StoreResult<()> {
+    /// Refuses a server that will not do. True for a node of a cluster.
+    async fn check(&self, allow_eviction: bool) -> StoreResult<bool> {
         let answers = self.work.run("reading INFO", &[redis::cmd("INFO")]).await?;
         let info: String = answers.into_iter().map(text).collect();
         let unusable = |reason: String| {
@@ -111,6 +113,6 @@ impl RedisStore {
                  (`redis-cli CONFIG SET appendonly yes`)"
             );
         }
-        Ok(())
+        Ok(field("cluster_enabled") == Some("1"))
     }
 }

@@ -16,6 +16,8 @@ fn included(name: &str) -> &'static str {
     match name {
         "clock" => include_str!("../../../lua/include/clock.lua"),
         "held" => include_str!("../../../lua/include/held.lua"),
+        "acked" => include_str!("../../../lua/include/acked.lua"),
+        "enqueue" => include_str!("../../../lua/include/enqueue.lua"),
         "fail" => include_str!("../../../lua/include/fail.lua"),
         "redriven" => include_str!("../../../lua/include/redriven.lua"),
         "run" => include_str!("../../../lua/include/run.lua"),
@@ -56,6 +58,7 @@ scripts! {
     READY_TO_UNACK = "ready_to_unack";
     UNACK_TO_RETRY = "unack_to_retry";
     ACK = "ack";
+    ACK_AND_SEND = "ack_and_send";
     NACK = "nack";
     REJECT = "reject";
     EXTEND = "extend";

@@ -1,16 +1,37 @@
-//! How deliveries end: one script for each way, all of a batch in one round trip.
+//! How deliveries end: one script for each way, all of a batch in one round trip. An ack that takes
+//! messages along is a call of its own, since it may be refused for lack of memory alone.
 
 use redis::Cmd;
 
 use super::decode::{decode, settled, unexpected};
 use super::deliver::{FAIL_STEP, add_claim};
 use super::keys::Keys;
+use super::link::is_full;
+use super::write::add_message;
 use super::{
-    BATCH_MAX, Claim, QueueName, RedisStore, Settled, Settlement, StoreResult, evalsha, ms, scripts,
+    Claim, NewMessage, QueueName, RedisStore, Settled, Settlement, StoreResult, evalsha, ms,
+    scripts,
 };
+use crate::store::common::{by_queue, outbox, settle_steps};
 
-/// One script call, and the places in the batch that its answers are for.
-type Call = (Cmd, Vec<usize>);
+/// One script call.
+struct Call {
+    command: Cmd,
+    /// The places in the batch that its answers are for.
+    places: Vec<usize>,
+    /// It adds messages, which a full server refuses.
+    sends: bool,
+}
+
+impl Call {
+    fn new(command: Cmd, places: Vec<usize>) -> Self {
+        Self {
+            command,
+            places,
+            sends: false,
+        }
+    }
+}
 
 impl RedisStore {
     pub(super) async fn settle_deliveries(
@@ -18,55 +39,119 @@ impl RedisStore {
         queue: &QueueName,
         settlements: &[(Claim, Settlement)],
     ) -> StoreResult<Vec<Settled>> {
+        let mut result = Vec::with_capacity(settlements.len());
+        for step in settle_steps(settlements) {
+            result.extend(self.settle_step(queue, step).await?);
+        }
+        Ok(result)
+    }
+
+    async fn settle_step(
+        &self,
+        queue: &QueueName,
+        step: &[(Claim, Settlement)],
+    ) -> StoreResult<Vec<Settled>> {
         const OPERATION: &str = "settle";
-        let k = self.keys(queue);
-        let mut result = vec![Settled::LeaseLost; settlements.len()];
-        for start in (0..settlements.len()).step_by(BATCH_MAX) {
-            let step = &settlements[start..settlements.len().min(start + BATCH_MAX)];
-            let (commands, places): (Vec<Cmd>, Vec<Vec<usize>>) =
-                calls(&k, step).into_iter().unzip();
-            let answers = self.leases.run(OPERATION, &commands).await?;
-            for (answer, places) in answers.into_iter().zip(places) {
-                let codes: Vec<i64> = decode(&self.name, OPERATION, answer)?;
-                if codes.len() != places.len() {
-                    return Err(unexpected(&self.name, OPERATION));
-                }
-                for (place, code) in places.into_iter().zip(codes) {
-                    result[start + place] = settled(code);
-                }
+        let targets = |place: usize| outbox(&step[place].1).iter().map(|sent| &sent.queue);
+        let all = (0..step.len()).flat_map(targets).collect();
+        let unlisted = self.register_all(&self.leases, all).await?;
+        let (refused, calls): (Vec<Call>, Vec<Call>) =
+            self.calls(queue, step).into_iter().partition(|call| {
+                let mut targets = call.places.iter().copied().flat_map(targets);
+                call.sends && targets.any(|queue| unlisted.contains(queue))
+            });
+        let mut result = vec![Settled::LeaseLost; step.len()];
+        for place in refused.into_iter().flat_map(|call| call.places) {
+            result[place] = Settled::NoRoom;
+        }
+        let (commands, asked): (Vec<Cmd>, Vec<_>) = calls
+            .into_iter()
+            .map(|call| (call.command, (call.places, call.sends)))
+            .unzip();
+        let answers = self.leases.run_each(OPERATION, &commands).await?;
+        for (answer, (places, sends)) in answers.into_iter().zip(asked) {
+            let said = match answer {
+                Ok(answer) => decode::<Vec<i64>>(&self.name, OPERATION, answer)?
+                    .into_iter()
+                    .map(settled)
+                    .collect(),
+                Err(error) if sends && is_full(&error) => vec![Settled::NoRoom; places.len()],
+                Err(error) => return Err(self.leases.error(OPERATION, &error)),
+            };
+            if said.len() != places.len() {
+                return Err(unexpected(&self.name, OPERATION));
+            }
+            for (place, said) in places.into_iter().zip(said) {
+                result[place] = said;
             }
         }
         Ok(result)
     }
-}
 
-/// The script calls for up to [`BATCH_MAX`] settlements. Two of one delivery are answered in their
-/// order when they are of one kind; of two kinds, an ack goes before a nack and that before a
-/// reject.
-fn calls(k: &Keys, step: &[(Claim, Settlement)]) -> Vec<Call> {
-    let places = |wanted: fn(&Settlement) -> bool| -> Vec<usize> {
-        (0..step.len())
-            .filter(|&place| wanted(&step[place].1))
-            .collect()
-    };
-    let acks = places(|settlement| matches!(settlement, Settlement::Ack { .. }));
-    let nacks = places(|settlement| matches!(settlement, Settlement::Nack { .. }));
-    let rejects = places(|settlement| matches!(settlement, Settlement::Reject { .. }));
-    let mut calls = Vec::new();
-    if !acks.is_empty() {
-        calls.push(ack(k, step, acks));
+    /// The script calls for up to [`BATCH_MAX`] settlements. Two of one delivery are answered in
+    /// their order when they are of one kind; of two kinds, an ack goes before one that takes messages
+    /// along, that before a nack, and that before a reject.
+    fn calls(&self, queue: &QueueName, step: &[(Claim, Settlement)]) -> Vec<Call> {
+        let k = self.keys(queue);
+        let (mut acks, mut sends, mut nacks, mut rejects) = (vec![], vec![], vec![], vec![]);
+        for (place, (_, settlement)) in step.iter().enumerate() {
+            match settlement {
+                Settlement::Ack { outbox } if outbox.is_empty() => &mut acks,
+                Settlement::Ack { .. } => &mut sends,
+                Settlement::Nack { .. } => &mut nacks,
+                Settlement::Reject { .. } => &mut rejects,
+            }
+            .push(place);
+        }
+        let mut calls = Vec::new();
+        if !acks.is_empty() {
+            calls.push(ack(&k, step, acks));
+        }
+        let sends = sends.into_iter();
+        calls.extend(sends.map(|place| self.ack_and_send(&k, step, place)));
+        let chunks = nacks.chunks(FAIL_STEP);
+        calls.extend(chunks.map(|places| nack(&k, step, places.to_vec())));
+        let chunks = rejects.chunks(FAIL_STEP);
+        calls.extend(chunks.map(|places| reject(&k, step, places.to_vec())));
+        calls
     }
-    calls.extend(
-        nacks
-            .chunks(FAIL_STEP)
-            .map(|places| nack(k, step, places.to_vec())),
-    );
-    calls.extend(
-        rejects
-            .chunks(FAIL_STEP)
-            .map(|places| reject(k, step, places.to_vec())),
-    );
-    calls
+
+    fn ack_and_send(&self, k: &Keys, step: &[(Claim, Settlement)], place: usize) -> Call {
+        let (claim, settlement) = &step[place];
+        let queues: Vec<(Keys, Vec<&NewMessage>)> = by_queue(outbox(settlement))
+            .into_iter()
+            .map(|(queue, messages)| (self.keys(queue), messages))
+            .collect();
+        let mut keys = [
+            &k.unack,
+            &k.counts,
+            &k.attempts,
+            &k.headers,
+            &k.history,
+            &k.stats,
+        ]
+        .map(Clone::clone)
+        .to_vec();
+        keys.push(k.message(&claim.id));
+        for (to, messages) in &queues {
+            let fixed = [&to.pending, &to.ready, &to.counts, &to.headers, &to.stats];
+            keys.extend(fixed.map(Clone::clone));
+            keys.extend(messages.iter().map(|message| to.message(&message.id)));
+        }
+        let mut command = evalsha(&scripts::ACK_AND_SEND, keys.iter().map(String::as_str));
+        add_claim(&mut command, claim);
+        for (to, messages) in &queues {
+            command.arg(&to.wake).arg(messages.len());
+            for message in messages {
+                add_message(&mut command, message);
+            }
+        }
+        Call {
+            command,
+            places: vec![place],
+            sends: true,
+        }
+    }
 }
 
 fn ack(k: &Keys, step: &[(Claim, Settlement)], places: Vec<usize>) -> Call {
@@ -87,7 +172,7 @@ fn ack(k: &Keys, step: &[(Claim, Settlement)], places: Vec<usize>) -> Call {
     for &place in &places {
         add_claim(&mut command, &step[place].0);
     }
-    (command, places)
+    Call::new(command, places)
 }
 
 fn nack(k: &Keys, step: &[(Claim, Settlement)], places: Vec<usize>) -> Call {
@@ -109,7 +194,7 @@ fn nack(k: &Keys, step: &[(Claim, Settlement)], places: Vec<usize>) -> Call {
             command.arg(serde_json::json!(attempt).to_string());
         }
     }
-    (command, places)
+    Call::new(command, places)
 }
 
 fn reject(k: &Keys, step: &[(Claim, Settlement)], places: Vec<usize>) -> Call {
@@ -129,5 +214,5 @@ fn reject(k: &Keys, step: &[(Claim, Settlement)], places: Vec<usize>) -> Call {
             command.arg(serde_json::json!(attempt).to_string());
         }
     }
-    (command, places)
+    Call::new(command, places)
 }

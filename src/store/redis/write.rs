@@ -1,5 +1,7 @@
 //! What goes in, and what people do to messages that wait or are dead.
 
+use redis::Cmd;
+
 use super::decode::unexpected;
 use super::{
     BATCH_MAX, Cancelled, Due, MessageId, NewMessage, QueueName, RedisStore, Redriven, Rescheduled,
@@ -13,6 +15,16 @@ fn due_arg(due: Due) -> String {
         Due::In(delay) => format!("+{}", ms(delay)),
         Due::At(at_ms) => at_ms.to_string(),
     }
+}
+
+/// Appends a new message as the scripts take it: id, payload, due, retries, headers.
+pub(super) fn add_message(command: &mut Cmd, message: &NewMessage) {
+    command
+        .arg(message.id.as_str())
+        .arg(message.payload.as_slice())
+        .arg(due_arg(message.due))
+        .arg(message.retries)
+        .arg(headers_json(&message.headers));
 }
 
 /// A budget as the scripts take it.
@@ -43,12 +55,7 @@ impl RedisStore {
             let mut command = evalsha(&scripts::SEND, all);
             command.arg(&keys.wake);
             for message in step {
-                command
-                    .arg(message.id.as_str())
-                    .arg(message.payload.as_slice())
-                    .arg(due_arg(message.due))
-                    .arg(message.retries)
-                    .arg(headers_json(&message.headers));
+                add_message(&mut command, message);
             }
             let dues: Vec<u64> = self.one(&self.work, OPERATION, command).await?;
             if dues.len() != step.len() {

@@ -26,13 +26,16 @@ const INCREMENTAL: i64 = 2;
 /// Pages that one `advance` gives back at most.
 const PAGES_FREED_STEP: i64 = 512;
 
-pub(super) fn send(change: &mut Change<'_>, messages: &[NewMessage]) -> Result<Vec<Sent>, Failure> {
+pub(super) fn send<'m>(
+    change: &mut Change<'_>,
+    messages: impl IntoIterator<Item = &'m NewMessage>,
+) -> Result<Vec<Sent>, Failure> {
     let head = first_place_in(change.tx, change.row.id, State::Pending)?;
     let mut insert = change.tx.prepare_cached(
         "INSERT INTO messages (queue, id, state, place, retries_left, headers, payload, due_ms)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (queue, id) DO NOTHING",
     )?;
-    let mut sent = Vec::with_capacity(messages.len());
+    let mut sent = Vec::new();
     for message in messages {
         let due_ms = due_ms(message.due, change.now);
         let (state, place) = if due_ms <= change.now.ms {

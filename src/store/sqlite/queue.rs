@@ -203,6 +203,23 @@ impl<'t> Change<'t> {
         }))
     }
 
+    /// Does work on a queue in this transaction: on this one, or on another, which is made when it is
+    /// not there.
+    pub(super) fn with<T>(
+        &mut self,
+        queue: &QueueName,
+        work: impl FnOnce(&mut Self) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let other = Self::on(self.tx, queue, true, self.now)?;
+        // Of this one the row at hand counts: what was read is as old as the transaction.
+        let Some(mut other) = other.filter(|other| other.row.id != self.row.id) else {
+            return work(self);
+        };
+        let done = other.apply(work)?;
+        self.wake |= other.wake;
+        Ok(done)
+    }
+
     /// Does work on the row and writes it if that changed it.
     pub(super) fn apply<T>(
         &mut self,

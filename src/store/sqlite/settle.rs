@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::deliver::waiting;
+use super::Room;
+use super::deliver::{self, waiting};
 use super::error::Failure;
 use super::queue::{Change, code, signed};
-use crate::message::{Attempt, Claim, State};
-use crate::store::common::{append_history, ms};
+use crate::message::{Attempt, Claim, Outgoing, State};
+use crate::store::common::{append_history, by_queue, ms};
 use crate::store::{Settled, Settlement};
 
 /// A message in unack whose lease is the asker's.
@@ -108,12 +109,17 @@ impl Held {
 pub(super) fn settle(
     change: &mut Change<'_>,
     settlements: &[(Claim, Settlement)],
+    room: Option<&Room>,
 ) -> Result<Vec<Settled>, Failure> {
     let mut answers = Vec::with_capacity(settlements.len());
     for (claim, settlement) in settlements {
         let failed = match settlement {
-            Settlement::Ack { .. } => {
-                answers.push(ack(change, claim)?);
+            Settlement::Ack { outbox } => {
+                answers.push(if outbox.is_empty() {
+                    ack(change, claim)?
+                } else {
+                    ack_and_send(change, claim, outbox, room)?
+                });
                 continue;
             }
             Settlement::Nack { delay, attempt } => Failed {
@@ -160,6 +166,27 @@ fn ack(change: &mut Change<'_>, claim: &Claim) -> Result<Settled, Failure> {
     change.moved(Some(State::Unack), None);
     change.row.totals.acked += 1;
     Ok(Settled::Done)
+}
+
+/// An ack, and each new message (nowhere) -> ready when already due, else -> pending. Sent before the
+/// acked one is gone, so that its id is not taken for a free one.
+fn ack_and_send(
+    change: &mut Change<'_>,
+    claim: &Claim,
+    outbox: &[Outgoing],
+    room: Option<&Room>,
+) -> Result<Settled, Failure> {
+    if Held::by(change, claim)?.is_none() {
+        return Ok(Settled::LeaseLost);
+    }
+    match room.map_or(Ok(()), Room::check) {
+        Err(Failure::NoRoom { .. }) => return Ok(Settled::NoRoom),
+        checked => checked?,
+    }
+    for (queue, messages) in by_queue(outbox) {
+        change.with(queue, |to| deliver::send(to, messages))?;
+    }
+    ack(change, claim)
 }
 
 /// unack -> ready, or retry for what failed before; first in line in both.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dqhost::clock::ManualClock;
 use dqhost::message::{
-    Claim, Delivery, Due, MessageId, NewMessage, QueueName, Record, Sent, State,
+    Claim, Delivery, Due, MessageId, NewMessage, Outgoing, QueueName, Record, Sent, State,
 };
 use dqhost::store::{
     Advanced, Cancelled, Counts, HostInfo, Overview, Page, Peer, Redriven, Rescheduled,
@@ -42,9 +42,11 @@ enum Mistake {
     PausedGivesAllTheSame,
     /// What is put off is due a second late.
     PutOffTooLong,
+    /// What goes with an ack is accepted also when the ack is not.
+    OutboxOfAStaleAck,
 }
 
-const MISTAKES: [Mistake; 11] = [
+const MISTAKES: [Mistake; 12] = [
     Mistake::UnfencedAck,
     Mistake::LateNackRevives,
     Mistake::SecondsTruncated,
@@ -56,6 +58,7 @@ const MISTAKES: [Mistake; 11] = [
     Mistake::NewestFirst,
     Mistake::PausedGivesAllTheSame,
     Mistake::PutOffTooLong,
+    Mistake::OutboxOfAStaleAck,
 ];
 
 struct Mistaken {
@@ -148,7 +151,7 @@ impl Store for Mistaken {
         let mut settlements = settlements.to_vec();
         if self.makes(Mistake::UnfencedAck) {
             for (claim, how) in &mut settlements {
-                if *how == Settlement::ACK {
+                if matches!(how, Settlement::Ack { .. }) {
                     *claim = self.latest(claim);
                 }
             }
@@ -163,8 +166,22 @@ impl Store for Mistaken {
                 };
                 self.inner.send(queue, &[revived]).await?;
             }
+            if let Settlement::Ack { outbox } = how
+                && self.makes(Mistake::OutboxOfAStaleAck)
+                && *answer == Settled::LeaseLost
+            {
+                for Outgoing { queue, message } in outbox {
+                    self.inner
+                        .send(queue, std::slice::from_ref(message))
+                        .await?;
+                }
+            }
         }
         Ok(answers)
+    }
+
+    fn can_send_along(&self, from: &QueueName, to: &QueueName) -> bool {
+        self.inner.can_send_along(from, to)
     }
 
     async fn release(&self, queue: &QueueName, claims: &[Claim]) -> StoreResult<Vec<Settled>> {
@@ -320,8 +337,8 @@ impl World for MistakenWorld {
         Arc::clone(&self.store)
     }
 
-    async fn pass(&self, queue: &QueueName, by: Duration) {
-        self.inner.pass(queue, by).await;
+    async fn pass(&self, queues: &[QueueName], by: Duration) {
+        self.inner.pass(queues, by).await;
     }
 
     fn now_ms(&self) -> u64 {

@@ -57,6 +57,7 @@ pub(crate) struct Given {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Settle {
+    /// What is sent with it is another call.
     Ack,
     Nack(Option<Duration>),
     Reject,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dqhost::message::{
-    Delivery, Due, HistoryEntry, MessageId, NewMessage, QueueName, Record, State,
+    Delivery, Due, HistoryEntry, MessageId, NewMessage, Outgoing, QueueName, Record, State,
 };
 use dqhost::store::{
     First, HostInfo, Page, Peer, Redriven, Rescheduled, Reservation, Settled, Settlement, Store,
@@ -21,8 +21,8 @@ const SILENCE: Duration = Duration::from_mins(90);
 pub(crate) trait World {
     fn store(&self) -> Arc<dyn Store>;
 
-    /// Lets time pass for everything in the queue.
-    fn pass(&self, queue: &QueueName, by: Duration) -> impl Future<Output = ()>;
+    /// Lets time pass for everything in the queues.
+    fn pass(&self, queues: &[QueueName], by: Duration) -> impl Future<Output = ()>;
 
     /// The time that this world counts, in ms: what has passed included.
     fn now_ms(&self) -> u64;
@@ -50,14 +50,31 @@ pub(crate) struct Run<'w, W> {
     /// In the order in which they were first seen.
     ids: Vec<MessageId>,
     given: Vec<Given>,
+    other: Side,
+}
+
+/// A queue beside the one at hand, and what there is to know of it.
+struct Side {
+    queue: QueueName,
+    reference: Reference,
+    ids: Vec<MessageId>,
+    given: Vec<Given>,
 }
 
 /// Runs a script to its end, or to the first difference.
 pub(crate) async fn run<W: World>(world: &W, queue: QueueName, script: &[Step]) -> Checked {
+    let other: QueueName = format!("{queue}-other").parse().unwrap();
+    let queues = [queue.clone(), other.clone()];
     let mut run = Run {
         world,
         store: world.store(),
         queue,
+        other: Side {
+            queue: other,
+            reference: Reference::default(),
+            ids: Vec::new(),
+            given: Vec::new(),
+        },
         reference: Reference::default(),
         ids: Vec::new(),
         given: Vec::new(),
@@ -67,9 +84,14 @@ pub(crate) async fn run<W: World>(world: &W, queue: QueueName, script: &[Step]) 
             .await
             .map_err(|error| format!("step {number}, {step:?}: {error}"))?;
         // Two steps are never within one millisecond, so their order is that of their times.
-        world.pass(&run.queue, Duration::from_millis(2)).await;
+        world.pass(&queues, Duration::from_millis(2)).await;
     }
-    run.everything().await
+    for _ in 0..2 {
+        run.overview().await?;
+        run.everything().await?;
+        run.turn();
+    }
+    Ok(())
 }
 
 /// Numbers that count back from the latest, each once.
@@ -86,6 +108,17 @@ fn picked<T: Clone>(from: &[T], numbers: impl IntoIterator<Item = usize>) -> Vec
     places
         .into_iter()
         .map(|place| from[place].clone())
+        .collect()
+}
+
+fn new_messages(first: usize, count: usize, delay: Duration, retries: u32) -> Vec<NewMessage> {
+    (0..count)
+        .map(|n| NewMessage {
+            due: Due::In(delay),
+            retries,
+            headers: vec![("n".to_owned(), n.to_string()); n % 2],
+            ..NewMessage::new(format!("payload {}", first + n))
+        })
         .collect()
 }
 
@@ -138,10 +171,21 @@ impl<W: World> Run<'_, W> {
             }
             Step::Pass(hours) => {
                 let by = Duration::from_hours(*hours) + Duration::from_mins(1);
-                self.world.pass(&self.queue, by).await;
+                let queues = [self.queue.clone(), self.other.queue.clone()];
+                self.world.pass(&queues, by).await;
             }
+            Step::Turn => self.turn(),
         }
         self.overview().await
+    }
+
+    /// Goes on with the other queue.
+    fn turn(&mut self) {
+        let other = &mut self.other;
+        std::mem::swap(&mut self.queue, &mut other.queue);
+        std::mem::swap(&mut self.reference, &mut other.reference);
+        std::mem::swap(&mut self.ids, &mut other.ids);
+        std::mem::swap(&mut self.given, &mut other.given);
     }
 
     /// Compares what is told of the whole queue.
@@ -186,14 +230,7 @@ impl<W: World> Run<'_, W> {
     }
 
     async fn send(&mut self, count: usize, delay: Duration, retries: u32) -> Checked {
-        let batch: Vec<NewMessage> = (0..count)
-            .map(|n| NewMessage {
-                due: Due::In(delay),
-                retries,
-                headers: vec![("n".to_owned(), n.to_string()); n % 2],
-                ..NewMessage::new(format!("payload {}", self.ids.len() + n))
-            })
-            .collect();
+        let batch = new_messages(self.ids.len(), count, delay, retries);
         let (sent, now) = self.timed(self.store.send(&self.queue, &batch)).await?;
         for (message, sent) in batch.iter().zip(sent) {
             same("sent id", &sent.id, &message.id)?;
@@ -297,6 +334,9 @@ impl<W: World> Run<'_, W> {
                 let attempt = attempt("why");
                 let how = match how {
                     How::Ack => Settlement::ACK,
+                    How::AckAndSend { .. } => Settlement::Ack {
+                        outbox: self.outbox(*how),
+                    },
                     How::NackNow => Settlement::Nack {
                         delay: None,
                         attempt,
@@ -312,16 +352,61 @@ impl<W: World> Run<'_, W> {
             .collect();
         let (answers, now) = self.timed(self.store.settle(&self.queue, &batch)).await?;
         let mut expected = Vec::new();
-        for (given, how) in &pairs {
+        for ((given, how), (_, settlement)) in pairs.iter().zip(&batch) {
             let how = match how {
-                How::Ack => Settle::Ack,
+                How::Ack | How::AckAndSend { .. } => Settle::Ack,
                 How::NackNow => Settle::Nack(None),
                 How::NackFor(hours) => Settle::Nack(Some(Duration::from_hours(*hours))),
                 How::Reject => Settle::Reject,
             };
-            expected.push(self.reference.settle(given, &how, now));
+            let settled = self.reference.settle(given, &how, now);
+            if let Settlement::Ack { outbox } = settlement {
+                self.sent_along(outbox, settled, now);
+            }
+            expected.push(settled);
         }
         same("settled", &answers, &expected)
+    }
+
+    fn outbox(&self, how: How) -> Vec<Outgoing> {
+        let How::AckAndSend {
+            count,
+            in_hours,
+            elsewhere,
+        } = how
+        else {
+            return Vec::new();
+        };
+        let queue = if elsewhere {
+            &self.other.queue
+        } else {
+            &self.queue
+        };
+        new_messages(0, count, Duration::from_hours(in_hours), 1)
+            .into_iter()
+            .map(|message| Outgoing {
+                queue: queue.clone(),
+                message,
+            })
+            .collect()
+    }
+
+    /// What went with an ack is there when the ack was done, and nowhere when it was not.
+    fn sent_along(&mut self, outbox: &[Outgoing], settled: Settled, now: Span) {
+        for Outgoing { queue, message } in outbox {
+            let (reference, ids) = if *queue == self.queue {
+                (&mut self.reference, &mut self.ids)
+            } else {
+                (&mut self.other.reference, &mut self.other.ids)
+            };
+            ids.push(message.id.clone());
+            let Due::In(delay) = message.due else {
+                panic!("{message:?}")
+            };
+            if settled == Settled::Done {
+                reference.send(message, delay, now);
+            }
+        }
     }
 
     async fn extend(&mut self, which: &[usize], lease: Duration) -> Checked {

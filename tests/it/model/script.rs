@@ -34,11 +34,18 @@ pub(crate) enum Step {
     Pause(bool),
     /// So many hours and a minute.
     Pass(u64),
+    /// From here on with the other queue.
+    Turn,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum How {
     Ack,
+    AckAndSend {
+        count: usize,
+        in_hours: u64,
+        elsewhere: bool,
+    },
     NackNow,
     NackFor(u64),
     Reject,
@@ -47,6 +54,9 @@ pub(crate) enum How {
 fn how() -> impl Strategy<Value = How> {
     prop_oneof![
         3 => Just(How::Ack),
+        3 => (1_usize..4, 0_u64..3, any::<bool>()).prop_map(|(count, in_hours, elsewhere)| {
+            How::AckAndSend { count, in_hours, elsewhere }
+        }),
         2 => Just(How::NackNow),
         2 => (1_u64..3).prop_map(How::NackFor),
         1 => Just(How::Reject),
@@ -80,6 +90,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (some(), 0_u64..3).prop_map(|(which, hours)| Step::Reschedule(which, hours)),
         1 => prop::bool::weighted(0.4).prop_map(Step::Pause),
         3 => (1_u64..3).prop_map(Step::Pass),
+        1 => Just(Step::Turn),
     ]
 }
 
