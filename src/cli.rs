@@ -19,9 +19,11 @@ use crate::store::StoreError;
 use crate::store::sqlite::Durability;
 use crate::text::printable;
 
+mod check;
 mod copy;
 mod dead;
 mod folder;
+mod limits;
 mod log;
 mod ndjson;
 mod open;
@@ -29,6 +31,8 @@ mod payload;
 mod print;
 mod prompt;
 mod read;
+mod run;
+mod sandbox;
 mod screen;
 mod send;
 mod steer;
@@ -47,7 +51,7 @@ Examples:
   dqhost --handler handler.wasm --redis redis://HOST   share the work of several machines
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the store is not reachable or not usable,
-4 the handler is not valid, 5 partly done.";
+4 the handler is not valid, 5 partly done, 6 run: the handler rejected the message.";
 
 /// Delayed and retried messages, each handled in a WebAssembly sandbox of its own.
 #[derive(Debug, Parser)]
@@ -85,6 +89,10 @@ enum Command {
     /// Messages that failed for good
     #[command(subcommand)]
     Dead(dead::DeadCommand),
+    /// Show what a handler's file is and wants, and whether it can run
+    Check(check::CheckArgs),
+    /// Give one message to a handler, without a store, and show what came of it
+    Run(run::RunArgs),
     /// Watch and steer queues on the dashboard, without handling messages
     Top(screen::TopArgs),
     /// List the keys of the dashboard
@@ -174,6 +182,7 @@ enum Exit {
     Store = 3,
     Handler = 4,
     Partly = 5,
+    Rejected = 6,
 }
 
 impl From<Exit> for ExitCode {
@@ -270,6 +279,8 @@ async fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Some(Command::Reschedule(args)) => steer::reschedule(args).await,
         Some(Command::Pause(args)) => steer::pause(args, true).await,
         Some(Command::Resume(args)) => steer::pause(args, false).await,
+        Some(Command::Check(args)) => check::check(&args),
+        Some(Command::Run(args)) => run::run(args).await,
         Some(Command::Top(args)) => screen::top(args).await,
         Some(Command::Keys) => screen::keys(),
         Some(Command::Copy(args)) => copy::copy(args).await,

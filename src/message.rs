@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 /// The longest payload that is accepted unless the sender's setting says otherwise, in bytes.
 pub const PAYLOAD_MAX_DEFAULT: usize = 256 * 1024;
@@ -72,6 +73,25 @@ impl MessageId {
         Self(uuid::Uuid::now_v7().to_string())
     }
 
+    /// The id of what the handler of the message `parent` sends by its call of this number: the same
+    /// for each attempt, so that what the handler notes of it stays true. A UUID of version 8 made
+    /// of a SHA-256.
+    #[must_use]
+    pub fn derived(parent: &str, call: u32) -> Self {
+        let digest = Sha256::new()
+            .chain_update(b"dqhost outbox\0")
+            .chain_update(call.to_be_bytes())
+            .chain_update(parent)
+            .finalize();
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&digest[..16]);
+        Self(
+            uuid::Builder::from_custom_bytes(bytes)
+                .into_uuid()
+                .to_string(),
+        )
+    }
+
     /// The id as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -128,6 +148,13 @@ impl Due {
 
 /// Named values that go with a message; the order is kept.
 pub type Headers = Vec<(String, String)>;
+
+/// The bytes that headers take as JSON, but for what has to be escaped.
+#[must_use]
+pub fn headers_size(headers: &Headers) -> usize {
+    let size = |(key, value): &(String, String)| key.len() + value.len() + 6;
+    headers.iter().map(size).sum()
+}
 
 /// A message on its way in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -344,6 +371,16 @@ mod tests {
         for bad in ["", "a b", "a{b}", "a:b", "é", "a\x1b[2J", &"x".repeat(65)] {
             assert!(bad.parse::<QueueName>().is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_derived_id_is_the_same_each_time_and_no_other_has_it() {
+        let id = MessageId::derived("parent", 1);
+        assert_eq!(id, MessageId::derived("parent", 1));
+        assert_ne!(id, MessageId::derived("parent", 2));
+        assert_ne!(id, MessageId::derived("parent2", 1));
+        let uuid = uuid::Uuid::parse_str(id.as_str()).unwrap();
+        assert_eq!((uuid.get_version_num(), id.sent_at_ms()), (8, None));
     }
 
     #[test]

@@ -6,49 +6,46 @@
 //! not running code, so a timer ends it by dropping its future. Dropping the future of
 //! [`Handler::run`] stops a guest either way, at the latest one tick later.
 
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
+use wasmtime::PoolingAllocationConfig;
 use wasmtime::component::{Component, Linker};
 use wasmtime::{Cache, CacheConfig, Config, Enabled, Engine, InstanceAllocationStrategy};
-use wasmtime::{PoolingAllocationConfig, Store, Trap, UpdateDeadline};
 
-use self::guest_log::GuestLog;
-use self::imports::dqhost::queue::types as wit;
-use self::imports::{Consumer, ConsumerPre, State};
-use self::limits::{Ceiling, Deadline};
-use crate::message::Headers;
-use crate::text::{cut, hex, printable};
-use crate::verdict::Outcome;
+use self::http::Web;
+use self::imports::{Common, ConsumerPre, State};
+use crate::text::{hex, printable};
 
 mod check;
 mod guest_log;
+mod http;
 mod imports;
 mod limits;
+mod outbox;
+mod permissions;
+mod run;
 mod ticker;
 
+pub use check::{Import, Inspection, Need};
+pub use guest_log::{Level, LogLine, Source, text_of};
 pub use limits::Limits;
+pub use permissions::{HttpRule, HttpRuleError, Permissions};
+pub use run::{Call, Handler, Report};
 use ticker::Ticker;
 
 /// The export that makes a component a handler, up to its patch version: those of one minor
 /// version fit each other.
 const HANDLER_EXPORT: &str = "dqhost:queue/handler@0.1.";
 
-/// The largest component file that is loaded, in bytes: the largest of the usual language runtimes
-/// is 18 MB.
-pub const COMPONENT_MAX: u64 = 64 * 1024 * 1024;
+/// A compilation that takes longer is told of.
+const SLOW_COMPILATION: Duration = Duration::from_secs(1);
 
-/// Bytes that a guest may hand to the host in one call, its verdict included.
-const HOSTCALL_BYTES_MAX: usize = 1024 * 1024;
-
-/// Bytes of a guest's reason that are kept.
-const REASON_MAX: usize = 1024;
-
-/// The stack of guest code, and the native stack that must hold it.
-const WASM_STACK: usize = 512 * 1024;
-const NATIVE_STACK: usize = 2 * 1024 * 1024;
+/// Native stack beside that of guest code, for the host's own calls.
+const NATIVE_STACK: usize = 3 * 512 * 1024;
 
 /// Why a file cannot be a handler.
 #[derive(Debug, thiserror::Error)]
@@ -78,17 +75,23 @@ pub enum HandlerError {
 pub struct Runtime {
     engine: Engine,
     linker: Linker<State>,
-    limits: Limits,
+    common: Arc<Common>,
     /// Ends with the runtime.
     _ticker: Ticker,
 }
 
 impl Runtime {
-    /// An engine for up to `slots` runs at a time, each within `limits`. `cache` is a folder of
-    /// ours alone for compiled code: whoever can write there can run code in this process.
-    pub fn new(slots: usize, limits: Limits, cache: Option<&Path>) -> Result<Self, HandlerError> {
+    /// An engine for up to `slots` runs at a time, each within `limits` and with these permissions.
+    /// `cache` is a folder of ours alone for compiled code: whoever can write there can run code in
+    /// this process.
+    pub fn new(
+        slots: usize,
+        limits: Limits,
+        permissions: Permissions,
+        cache: Option<&Path>,
+    ) -> Result<Self, HandlerError> {
         let fail = |error: wasmtime::Error| HandlerError::Engine(format!("{error:#}"));
-        let pooled = config(cache, Some(pool(slots, limits))).map_err(fail)?;
+        let pooled = config(&limits, cache, Some(pool(slots, limits))).map_err(fail)?;
         let engine = match Engine::new(&pooled) {
             Ok(engine) => engine,
             // The pool reserves address space for every slot, which a ulimit may not allow.
@@ -97,68 +100,151 @@ impl Runtime {
                     "no room for a pool of instances, so each is allocated when \
                                 needed, which is slower: {error:#}"
                 );
-                Engine::new(&config(cache, None).map_err(fail)?).map_err(fail)?
+                Engine::new(&config(&limits, cache, None).map_err(fail)?).map_err(fail)?
             }
         };
         let mut linker = Linker::new(&engine);
-        wasmtime_wasi::p2::add_to_linker_async(&mut linker).map_err(fail)?;
-        Consumer::add_to_linker::<_, wasmtime::component::HasSelf<_>>(&mut linker, |state| state)
-            .map_err(fail)?;
+        imports::link(&mut linker).map_err(fail)?;
         let ticker = Ticker::start(&engine)
             .map_err(|error| HandlerError::Engine(format!("no thread for its clock: {error}")))?;
+        let permissions = Arc::new(permissions);
         Ok(Self {
             engine,
             linker,
-            limits,
+            common: Arc::new(Common {
+                limits,
+                web: Arc::new(Web::new(Arc::clone(&permissions), limits)),
+                permissions,
+            }),
             _ticker: ticker,
         })
     }
 
-    /// Loads a component file and prepares it for instantiation.
-    pub fn load(&self, path: &Path) -> Result<Handler, HandlerError> {
+    /// Reads a component file.
+    pub fn read(&self, path: &Path) -> Result<ComponentFile, HandlerError> {
         let name = printable(&path.display().to_string()).into_owned();
         let unreadable = |reason: String| HandlerError::Unreadable {
             path: name.clone(),
             reason,
         };
-        let size = std::fs::metadata(path)
-            .map_err(|e| unreadable(e.to_string()))?
-            .len();
-        if size > COMPONENT_MAX {
+        let max = self.common.limits.component_bytes;
+        let file = std::fs::File::open(path).map_err(|e| unreadable(e.to_string()))?;
+        let mut bytes = Vec::new();
+        // One byte more tells that there is more; the size that the system names may be wrong.
+        let enough = u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1);
+        file.take(enough)
+            .read_to_end(&mut bytes)
+            .map_err(|e| unreadable(e.to_string()))?;
+        if bytes.len() > max {
             return Err(unreadable(format!(
-                "{size} bytes are over the limit of {COMPONENT_MAX}"
+                "it has more than {max} bytes (--limit component-bytes)"
             )));
         }
-        let bytes = std::fs::read(path).map_err(|e| unreadable(e.to_string()))?;
-        let invalid = |reason| HandlerError::Invalid {
-            path: name.clone(),
-            reason,
-        };
-        check::kind(&bytes).map_err(invalid)?;
-        let component = Component::new(&self.engine, &bytes)
-            .map_err(|error| invalid(format!("it does not compile: {error:#}")))?;
-        check::types(&self.engine, &component).map_err(invalid)?;
-        let pre = self
-            .linker
-            .instantiate_pre(&component)
-            .and_then(ConsumerPre::new)
-            .map_err(|error| invalid(format!("it does not fit the interface: {error:#}")))?;
+        Ok(ComponentFile {
+            digest: hex(&Sha256::digest(&bytes)).into(),
+            name,
+            bytes: bytes.into(),
+        })
+    }
+
+    /// Compiles a component, or takes it from the cache, and prepares it for instantiation.
+    pub fn load(&self, file: &ComponentFile) -> Result<Handler, HandlerError> {
+        let pre = check::kind(&file.bytes)
+            .and_then(|()| self.compile(file))
+            .and_then(|component| self.prepare(&component))
+            .map_err(|reason| file.invalid(reason))?;
         Ok(Handler {
             pre,
             engine: self.engine.clone(),
-            limits: self.limits,
-            digest: hex(&Sha256::digest(&bytes)).into(),
+            common: Arc::clone(&self.common),
+            digest: Arc::clone(&file.digest),
         })
+    }
+
+    /// What a component file is and wants, and whether it can run.
+    #[must_use]
+    pub fn inspect(&self, file: &ComponentFile) -> Inspection {
+        let compiled = check::kind(&file.bytes).and_then(|()| self.compile(file));
+        let (component, fits) = match compiled {
+            Ok(component) => {
+                let fits = self.prepare(&component).map(|_| ());
+                (Some(component), fits)
+            }
+            Err(reason) => (None, Err(reason)),
+        };
+        let problem = fits.err().map(|reason| file.invalid(reason));
+        check::inspect(&self.engine, component.as_ref(), file, problem)
+    }
+
+    fn prepare(&self, component: &Component) -> Result<ConsumerPre<State>, String> {
+        check::types(&self.engine, component)?;
+        self.linker
+            .instantiate_pre(component)
+            .and_then(ConsumerPre::new)
+            .map_err(|error| format!("it does not fit the interface: {error:#}"))
+    }
+
+    /// In a thread of its own: a compilation cannot be stopped, only left behind.
+    fn compile(&self, file: &ComponentFile) -> Result<Component, String> {
+        let (engine, bytes) = (self.engine.clone(), Arc::clone(&file.bytes));
+        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
+        std::thread::Builder::new()
+            .name("compile".to_owned())
+            .spawn(move || {
+                // Nobody listens any more when it came too late.
+                let _ = sender.send(Component::new(&engine, &bytes));
+            })
+            .map_err(|error| format!("no thread to compile it: {error}"))?;
+        let limit = self.common.limits.compile_time;
+        let mut result = receiver.recv_timeout(SLOW_COMPILATION.min(limit));
+        if result.is_err() && limit > SLOW_COMPILATION {
+            tracing::warn!(
+                "compiling {}, which takes a while the first time",
+                file.name
+            );
+            result = receiver.recv_timeout(limit - SLOW_COMPILATION);
+        }
+        result
+            .map_err(|_| format!("it is not compiled within {limit:?} (--limit compile-time)"))?
+            .map_err(|error| format!("it does not compile: {error:#}"))
     }
 }
 
-fn config(cache: Option<&Path>, pool: Option<PoolingAllocationConfig>) -> wasmtime::Result<Config> {
+/// A component file that was read.
+pub struct ComponentFile {
+    /// As given, fit for a terminal.
+    pub name: String,
+    /// The SHA-256 of its bytes, hexadecimal.
+    pub digest: Arc<str>,
+    bytes: Arc<[u8]>,
+}
+
+impl ComponentFile {
+    fn invalid(&self, reason: String) -> HandlerError {
+        HandlerError::Invalid {
+            path: self.name.clone(),
+            reason,
+        }
+    }
+
+    /// Its length in bytes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+fn config(
+    limits: &Limits,
+    cache: Option<&Path>,
+    pool: Option<PoolingAllocationConfig>,
+) -> wasmtime::Result<Config> {
     let mut config = Config::new();
     config
         .epoch_interruption(true)
         .concurrency_support(false)
-        .max_wasm_stack(WASM_STACK)
-        .async_stack_size(NATIVE_STACK)
+        .max_wasm_stack(limits.stack)
+        .async_stack_size(limits.stack.saturating_add(NATIVE_STACK))
         .wasm_backtrace_max_frames(None);
     if let Some(pool) = pool {
         config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
@@ -174,19 +260,21 @@ fn config(cache: Option<&Path>, pool: Option<PoolingAllocationConfig>) -> wasmti
 /// A pool with room for `slots` components of the usual kinds. Pages that a message touched are
 /// found by `PAGEMAP_SCAN` where the kernel has it, which is what makes reuse cheap.
 fn pool(slots: usize, limits: Limits) -> PoolingAllocationConfig {
-    let n = u32::try_from(slots).unwrap_or(u32::MAX).saturating_add(1);
+    let number = |n| u32::try_from(n).unwrap_or(u32::MAX);
+    let n = number(slots).saturating_add(1);
+    let (instances, tables) = (number(limits.instances), number(limits.tables));
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(n)
-        .total_core_instances(n.saturating_mul(40))
+        .total_core_instances(n.saturating_mul(instances))
         .total_memories(n.saturating_mul(2))
-        .total_tables(n.saturating_mul(4))
+        .total_tables(n.saturating_mul(tables))
         .total_stacks(n)
         // A component that wants more is refused when it is loaded, instead of taking what others
         // need.
-        .max_core_instances_per_component(40)
+        .max_core_instances_per_component(instances)
         .max_memories_per_component(2)
-        .max_tables_per_component(4)
-        .table_elements(limits::TABLE_ELEMENTS_MAX)
+        .max_tables_per_component(tables)
+        .table_elements(limits.table_elements)
         .max_memory_size(limits.memory)
         .max_component_instance_size(4 << 20)
         .max_core_instance_size(4 << 20)
@@ -195,166 +283,4 @@ fn pool(slots: usize, limits: Limits) -> PoolingAllocationConfig {
         .max_unused_warm_slots(n)
         .pagemap_scan(Enabled::Auto);
     pool
-}
-
-/// What a handler is told of a delivery.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Call {
-    /// The message's id.
-    pub id: String,
-    /// The queue that it came through.
-    pub queue: String,
-    /// As sent.
-    pub payload: Vec<u8>,
-    /// As sent.
-    pub headers: Headers,
-    /// 1 on the first delivery.
-    pub attempt: u32,
-    /// The number of the last attempt.
-    pub attempts_max: u32,
-    /// Unix milliseconds, when known.
-    pub sent_at_ms: Option<u64>,
-    /// Unix milliseconds, when it waited for a time.
-    pub due_at_ms: Option<u64>,
-}
-
-/// What came of one run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
-    /// How it ended.
-    pub outcome: Outcome,
-    /// How long it took, with making the sandbox.
-    pub duration: Duration,
-    /// What the guest printed, both streams, cut at 64 KiB.
-    pub log: String,
-    /// The most linear memory that it had, bytes.
-    pub memory: usize,
-}
-
-/// A component that is ready to run.
-pub struct Handler {
-    pre: ConsumerPre<State>,
-    engine: Engine,
-    limits: Limits,
-    digest: Arc<str>,
-}
-
-impl Handler {
-    /// The SHA-256 of the component file that was loaded, hexadecimal.
-    #[must_use]
-    pub fn digest(&self) -> &str {
-        &self.digest
-    }
-
-    /// Runs the handler once, in an instance of its own. Dropping the future stops the guest.
-    pub async fn run(&self, call: Call) -> Report {
-        let started = Instant::now();
-        let log = GuestLog::default();
-        let deadline = Deadline::new(self.limits);
-        let mut store = Store::new(
-            &self.engine,
-            State::new(
-                log.clone(),
-                Ceiling::new(self.limits.memory),
-                deadline.clone(),
-            ),
-        );
-        store.limiter(|state| &mut state.ceiling);
-        store.set_hostcall_fuel(HOSTCALL_BYTES_MAX);
-        store.set_epoch_deadline(1);
-        let end = deadline.clone();
-        store.epoch_deadline_callback(move |_| {
-            if end.is_over() {
-                Err(wasmtime::format_err!("time limit reached"))
-            } else {
-                Ok(UpdateDeadline::Yield(1))
-            }
-        });
-        let result = {
-            let mut work = std::pin::pin!(async {
-                let handler = self.pre.instantiate_async(&mut store).await?;
-                handler
-                    .dqhost_queue_handler()
-                    .call_handle(&mut store, &message(call))
-                    .await
-            });
-            loop {
-                match tokio::time::timeout_at(deadline.at().into(), &mut work).await {
-                    Ok(result) => break Some(result),
-                    Err(_) if deadline.is_over() => break None,
-                    // The guest has moved its limit meanwhile.
-                    Err(_) => {}
-                }
-            }
-        };
-        let text = log.text();
-        let outcome = match result {
-            Some(Ok(verdict)) => outcome_of(verdict),
-            None => Outcome::TimedOut {
-                limit: deadline.limit(),
-            },
-            Some(Err(_)) if store.data().ceiling.exceeded => Outcome::OutOfMemory {
-                limit: self.limits.memory,
-            },
-            Some(Err(_)) if deadline.is_over() => Outcome::TimedOut {
-                limit: deadline.limit(),
-            },
-            Some(Err(error)) => failure(&error, &text),
-        };
-        Report {
-            outcome,
-            duration: started.elapsed(),
-            log: text,
-            memory: store.data().ceiling.used,
-        }
-    }
-}
-
-fn message(call: Call) -> wit::Message {
-    wit::Message {
-        id: call.id,
-        queue: call.queue,
-        payload: call.payload,
-        headers: call.headers,
-        attempt: call.attempt,
-        max_attempts: call.attempts_max,
-        sent_at_ms: call.sent_at_ms,
-        due_at_ms: call.due_at_ms,
-    }
-}
-
-fn outcome_of(verdict: wit::Verdict) -> Outcome {
-    let short = |reason: String| cut(&reason, REASON_MAX).into_owned();
-    match verdict {
-        wit::Verdict::Ack => Outcome::Acked,
-        wit::Verdict::Nack(nack) => Outcome::Nacked {
-            delay: nack.delay_ms.map(Duration::from_millis),
-            reason: short(nack.reason.unwrap_or_default()),
-        },
-        wit::Verdict::Reject(reason) => Outcome::Rejected {
-            reason: short(reason),
-        },
-    }
-}
-
-/// An error from inside the guest. Its last printed line says more than the trap: for a panic it is
-/// the message.
-fn failure(error: &wasmtime::Error, log: &str) -> Outcome {
-    if let Some(exit) = error.downcast_ref::<wasmtime_wasi::I32Exit>() {
-        return Outcome::Exited { ok: exit.0 == 0 };
-    }
-    let cause = match error.downcast_ref::<Trap>() {
-        Some(trap) => trap.to_string(),
-        None => error.root_cause().to_string(),
-    };
-    let reason = match log.lines().rev().find(|line| {
-        let line = line.trim();
-        !line.is_empty() && !line.starts_with("note:")
-    }) {
-        Some(last) => format!("{cause}; the last line printed: {}", last.trim()),
-        None => cause,
-    };
-    Outcome::Trapped {
-        reason: cut(&reason, REASON_MAX).into_owned(),
-    }
 }

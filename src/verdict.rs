@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::message::Attempt;
+use crate::message::{Attempt, Outgoing};
 use crate::store::Settlement;
 
 /// How one run of a handler ended. Whatever goes wrong in a guest is one of these, never an error
@@ -43,6 +43,18 @@ pub enum Outcome {
         /// The limit, bytes.
         limit: usize,
     },
+    /// It called deeper than its stack allows.
+    OutOfStack {
+        /// The limit, bytes.
+        limit: usize,
+    },
+    /// It wanted more than another of its limits allows.
+    OverLimit {
+        /// The limit, and how it is set.
+        what: String,
+    },
+    /// It acked, and the store has no room for what it sent.
+    NoRoom,
     /// A person stopped it.
     Stopped,
     /// The store has the message but not its payload, so no handler ran.
@@ -66,6 +78,9 @@ impl Outcome {
             Self::Exited { .. } => "exited",
             Self::TimedOut { .. } => "timed-out",
             Self::OutOfMemory { .. } => "out-of-memory",
+            Self::OutOfStack { .. } => "out-of-stack",
+            Self::OverLimit { .. } => "over-limit",
+            Self::NoRoom => "no-room",
             Self::Stopped => "stopped",
             Self::PayloadMissing => "payload-missing",
             Self::HostFault { .. } => "host-fault",
@@ -87,6 +102,11 @@ impl Outcome {
             Self::OutOfMemory { limit } => {
                 format!("more than {} MiB of memory wanted", limit / (1024 * 1024))
             }
+            Self::OutOfStack { limit } => {
+                format!("more than {} KiB of stack wanted", limit / 1024)
+            }
+            Self::OverLimit { what } => format!("more wanted than {what}"),
+            Self::NoRoom => "the store has no room for what the handler sent".to_owned(),
             Self::Stopped => "a person stopped it".to_owned(),
             Self::PayloadMissing => "the store has lost the payload".to_owned(),
         }
@@ -118,17 +138,18 @@ impl Backoff {
     }
 }
 
-/// What the store is to do with a delivery whose handler ended so. `attempt` is what is kept of it
-/// when it failed.
+/// What the store is to do with a delivery whose handler ended so and sent this. `attempt` is what is
+/// kept of it when it failed.
 #[must_use]
 pub fn settlement(
     outcome: &Outcome,
+    outbox: Vec<Outgoing>,
     attempt: Attempt,
     backoff: Backoff,
     jitter: f64,
 ) -> Settlement {
     let delay = match outcome {
-        Outcome::Acked => return Settlement::ACK,
+        Outcome::Acked => return Settlement::Ack { outbox },
         Outcome::Rejected { .. } | Outcome::PayloadMissing => {
             return Settlement::Reject { attempt };
         }
@@ -140,6 +161,9 @@ pub fn settlement(
         | Outcome::Exited { .. }
         | Outcome::TimedOut { .. }
         | Outcome::OutOfMemory { .. }
+        | Outcome::OutOfStack { .. }
+        | Outcome::OverLimit { .. }
+        | Outcome::NoRoom
         | Outcome::Stopped
         | Outcome::HostFault { .. } => backoff.delay(attempt.attempt, jitter),
     };
@@ -173,7 +197,7 @@ mod tests {
     }
 
     fn delay_of(outcome: &Outcome, number: u32) -> Option<Duration> {
-        match settlement(outcome, attempt(number), BACKOFF, 0.5) {
+        match settlement(outcome, Vec::new(), attempt(number), BACKOFF, 0.5) {
             Settlement::Nack { delay, .. } => delay,
             other => panic!("{other:?}"),
         }
@@ -203,7 +227,7 @@ mod tests {
     #[test]
     fn acks_and_rejects_are_final() {
         assert_eq!(
-            settlement(&Outcome::Acked, attempt(1), BACKOFF, 0.0),
+            settlement(&Outcome::Acked, Vec::new(), attempt(1), BACKOFF, 0.0),
             Settlement::ACK
         );
         for outcome in [
@@ -212,7 +236,7 @@ mod tests {
                 reason: "no".into(),
             },
         ] {
-            let settled = settlement(&outcome, attempt(1), BACKOFF, 0.0);
+            let settled = settlement(&outcome, Vec::new(), attempt(1), BACKOFF, 0.0);
             assert!(matches!(settled, Settlement::Reject { .. }), "{settled:?}");
         }
     }

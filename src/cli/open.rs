@@ -43,6 +43,11 @@ pub(super) async fn host_store(args: &StoreArgs) -> anyhow::Result<Arc<dyn Store
     at(&address, args.settings, Missing::Make).await
 }
 
+/// Where the store is reached over the network, if it is.
+pub(super) fn endpoint(args: &StoreArgs) -> anyhow::Result<Option<(String, u16)>> {
+    Ok(address(args)?.and_then(|address| address.endpoint()))
+}
+
 /// Opens one store.
 pub(super) async fn at(
     address: &StoreAddress,

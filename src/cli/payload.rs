@@ -4,7 +4,7 @@ use anyhow::Context;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::Usage;
-use crate::message::{HEADERS_MAX, Headers};
+use crate::message::{HEADERS_MAX, Headers, headers_size};
 
 /// Refuses what no host would take.
 pub(super) fn check(payload: &[u8], headers: &Headers, max_payload: usize) -> Result<(), String> {
@@ -15,10 +15,7 @@ pub(super) fn check(payload: &[u8], headers: &Headers, max_payload: usize) -> Re
             payload.len()
         ));
     }
-    let size: usize = headers
-        .iter()
-        .map(|(key, value)| key.len() + value.len() + 6)
-        .sum();
+    let size = headers_size(headers);
     if size > HEADERS_MAX {
         return Err(format!(
             "the headers take {size} bytes and the limit is {HEADERS_MAX}"

@@ -33,7 +33,7 @@ pub(super) fn sent(sent: &Sent, as_json: bool) -> io::Result<()> {
     writeln!(io::stdout().lock(), "{}", printable(sent.id.as_str()))
 }
 
-fn text_of(bytes: &[u8]) -> (Option<String>, Option<String>) {
+pub(super) fn text_of(bytes: &[u8]) -> (Option<String>, Option<String>) {
     use base64::Engine;
     match std::str::from_utf8(bytes) {
         Ok(text) => (Some(text.to_owned()), None),

@@ -12,12 +12,13 @@ use clap::{Args, ValueEnum};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use super::sandbox::{self, SandboxArgs};
 use super::screen::{self, ScreenArgs};
-use super::{DEFAULT_QUEUE, Exit, StoreArgs, Usage, folder, log, open, time};
+use super::{DEFAULT_QUEUE, Exit, StoreArgs, Usage, log, open, time};
 use crate::host::{Host, HostConfig, Served, Stage};
 use crate::message::{NewMessage, QueueName, RETRIES_MAX};
-use crate::runtime::{Handler, HandlerError, Limits, Runtime};
-use crate::text::printable;
+use crate::runtime::{Handler, HandlerError, Runtime};
+use crate::store::Store;
 use crate::verdict::Backoff;
 
 /// More slots than this are refused: each reserves address space for its memory.
@@ -50,18 +51,6 @@ pub(super) struct UpArgs {
     /// Handlers that run at a time, over all queues
     #[arg(long, value_name = "N", default_value = "16", env = "DQHOST_SLOTS")]
     slots: NonZeroUsize,
-    /// When a handler is stopped
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = time::some_duration,
-        env = "DQHOST_TIMEOUT")]
-    timeout: Duration,
-    /// How far a handler may move its own time limit [default: no further than --timeout]
-    #[arg(long, value_name = "DURATION", value_parser = time::some_duration,
-        env = "DQHOST_TIMEOUT_MAX")]
-    timeout_max: Option<Duration>,
-    /// Memory that a handler may have, in MiB
-    #[arg(long, value_name = "MIB", default_value_t = 64, env = "DQHOST_MEMORY",
-        value_parser = clap::value_parser!(u32).range(1..=4096))]
-    memory: u32,
     /// How long a delivery is this host's unless renewed: a crashed host's messages are delivered
     /// again so much later
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = time::lease,
@@ -102,6 +91,8 @@ pub(super) struct UpArgs {
     /// Log lines instead of the dashboard; it is so without a terminal
     #[arg(long, env = "DQHOST_NO_TUI", value_parser = clap::builder::BoolishValueParser::new())]
     no_tui: bool,
+    #[command(flatten)]
+    sandbox: SandboxArgs,
     #[command(flatten)]
     screen: ScreenArgs,
     #[command(flatten)]
@@ -215,14 +206,15 @@ pub(super) async fn up(args: UpArgs) -> anyhow::Result<Exit> {
     } else {
         Some(screen::start_log(&args.log, json)?)
     };
-    let limits = Limits {
-        time: args.timeout,
-        time_max: args.timeout_max.unwrap_or(args.timeout).max(args.timeout),
-        memory: args.memory as usize * 1024 * 1024,
-    };
-    let runtime = Runtime::new(args.slots.get(), limits, cache_folder().as_deref())?;
-    let served = load(&runtime, files)?;
+    let permissions = args
+        .sandbox
+        .permissions(open::endpoint(&args.store)?, args.retries)?;
+    let limits = args.sandbox.limits();
+    let cache = sandbox::cache_folder();
+    let runtime = Runtime::new(args.slots.get(), limits, permissions, cache.as_deref())?;
+    let served = load(&args.sandbox, &runtime, files)?;
     let store = open::host_store(&args.store).await?;
+    check_sends(&*store, &served, args.sandbox.allow_send())?;
     let workers = Workers::start()?;
     let handle = workers.handle().context("no threads for the handlers")?;
     let config = config(&args);
@@ -247,6 +239,7 @@ pub(super) async fn up(args: UpArgs) -> anyhow::Result<Exit> {
         released = summary.released,
         stale = summary.stale,
         lost = summary.lost,
+        refused = summary.refused,
         "stopped"
     );
     Ok(Exit::Done)
@@ -269,13 +262,17 @@ fn config(args: &UpArgs) -> HostConfig {
 }
 
 /// Loads each file once, however many queues it serves.
-fn load(runtime: &Runtime, files: Vec<(QueueName, PathBuf)>) -> Result<Vec<Served>, HandlerError> {
+fn load(
+    sandbox: &SandboxArgs,
+    runtime: &Runtime,
+    files: Vec<(QueueName, PathBuf)>,
+) -> Result<Vec<Served>, HandlerError> {
     let mut loaded: HashMap<PathBuf, Arc<Handler>> = HashMap::new();
     let mut served = Vec::new();
     for (queue, file) in files {
         let handler = match loaded.get(&file) {
             Some(handler) => Arc::clone(handler),
-            None => Arc::new(runtime.load(&file)?),
+            None => Arc::new(runtime.load(&sandbox.read(runtime, &file)?)?),
         };
         loaded.insert(file, Arc::clone(&handler));
         served.push(Served { queue, handler });
@@ -283,35 +280,18 @@ fn load(runtime: &Runtime, files: Vec<(QueueName, PathBuf)>) -> Result<Vec<Serve
     Ok(served)
 }
 
-/// A folder of ours alone for compiled code, or none when there is no place for it or others can
-/// write there: what is in it is executed.
-fn cache_folder() -> Option<PathBuf> {
-    use std::os::unix::fs::MetadataExt;
-    let folder = folder::of_user("XDG_CACHE_HOME", ".cache")?;
-    if let Err(error) = folder::make(&folder) {
-        tracing::debug!(
-            "compiled code is not cached in {}: {error}",
-            folder.display()
-        );
-        return None;
+/// What a handler sends has to be accepted in one step with its ack.
+fn check_sends(store: &dyn Store, served: &[Served], to: &[QueueName]) -> Result<(), Usage> {
+    for Served { queue, .. } in served {
+        if let Some(other) = to.iter().find(|to| !store.can_send_along(queue, to)) {
+            return Err(Usage(format!(
+                "handlers of queue {queue} cannot send to queue {other}: in Redis Cluster another \
+                 queue is in another slot, and what a handler sends has to be accepted in one step \
+                 with its ack; allow --allow-send {queue} alone, or use one Redis server"
+            )));
+        }
     }
-    let metadata = std::fs::metadata(&folder).ok()?;
-    if metadata.uid() != rustix::process::geteuid().as_raw() {
-        tracing::warn!(
-            "compiled code is not cached: {} belongs to another user",
-            printable(&folder.display().to_string())
-        );
-        return None;
-    }
-    if metadata.mode() & 0o077 != 0 {
-        tracing::warn!(
-            "compiled code is not cached: others can write to {}; mend it with `chmod 700 {}`",
-            printable(&folder.display().to_string()),
-            printable(&folder.display().to_string()),
-        );
-        return None;
-    }
-    Some(folder)
+    Ok(())
 }
 
 /// The first SIGINT or SIGTERM lets handlers finish, the second does not; so does the end of the

@@ -9,13 +9,13 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 use super::pause::Pause;
-use super::record::{self, Run};
+use super::record::Run;
 use super::settle::Finished;
 use super::{Shared, leases};
 use crate::message::{Claim, Delivery};
 use crate::runtime::{Call, Report};
 use crate::store::{BATCH_MAX, First, Reservation, Settlement, StoreResult};
-use crate::verdict::{self, Outcome};
+use crate::verdict::Outcome;
 
 /// What settlements have put back into a queue since the loop last looked.
 #[derive(Debug, Default)]
@@ -194,18 +194,15 @@ impl Lane {
         let shared_in_task = Arc::clone(shared);
         let task = async move {
             let (attempt, attempts_max) = (delivery.attempt, delivery.attempts_max);
-            let report = run(&shared_in_task, lane, delivery, &stop).await;
+            let mut report = run(&shared_in_task, lane, delivery, &stop).await;
             shared_in_task.lanes[lane].times.took(report.duration);
+            shared_in_task.totals.refused(report.refused as u64);
             let is_ours = shared_in_task.flights.finished(flight);
             drop(slot);
             if !is_ours {
                 return;
             }
-            let host = &shared_in_task;
-            let handler = host.lanes[lane].handler.digest();
-            let kept = record::attempt(attempt, &report, &host.config.host_id, handler);
-            let settlement =
-                verdict::settlement(&report.outcome, kept, host.config.backoff, fastrand::f64());
+            let outbox = std::mem::take(&mut report.outbox);
             let run = Run {
                 flight,
                 attempt,
@@ -213,11 +210,7 @@ impl Lane {
                 report,
             };
             // The receiver outlives every handler; if it is gone the lease ends by itself.
-            let _ = finished.send(Finished {
-                claim,
-                settlement,
-                run,
-            });
+            let _ = finished.send(Finished::new(&shared_in_task, lane, claim, run, outbox));
         };
         let handle = shared.tasks.spawn_on(task, &shared.workers);
         shared.flights.started(flight, handle.abort_handle());
@@ -255,12 +248,7 @@ fn lateness(delivery: &Delivery) -> Option<Duration> {
 async fn run(shared: &Shared, lane: usize, delivery: Delivery, stop: &Notify) -> Report {
     let lane = &shared.lanes[lane];
     let started = Instant::now();
-    let nothing_ran = |outcome| Report {
-        outcome,
-        duration: started.elapsed(),
-        log: String::new(),
-        memory: 0,
-    };
+    let nothing_ran = |outcome| Report::without_guest(outcome, started.elapsed());
     let Some(payload) = delivery.payload else {
         return nothing_ran(Outcome::PayloadMissing);
     };

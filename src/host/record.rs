@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use super::flights::FlightId;
 use crate::message::{Attempt, MessageId, QueueName};
-use crate::runtime::Report;
+use crate::runtime::{Level, LogLine, Report, Source};
 use crate::store::{Settled, Settlement};
 use crate::text::{cut_for_json, printable};
 
@@ -37,7 +37,7 @@ pub(super) fn attempt(number: u32, report: &Report, host: &str, handler: &str) -
         duration_ms: Some(millis(report.duration)),
         host: host.to_owned(),
         handler: handler.to_owned(),
-        log: cut_for_json(&report.log, KEPT_LOG_MAX).into_owned(),
+        log: cut_for_json(&report.log_text(), KEPT_LOG_MAX).into_owned(),
     }
 }
 
@@ -60,10 +60,12 @@ pub(super) fn log(
         report,
         ..
     } = run;
-    if tracing::enabled!(tracing::Level::INFO) {
-        for line in report.log.lines().take(LOGGED_LINES_MAX) {
-            tracing::info!(target: "guest", %queue, %id, "{}", printable(line));
-        }
+    for line in report.log.iter().take(LOGGED_LINES_MAX) {
+        log_line(queue, &id, *attempt, line);
+    }
+    let more = report.log.len().saturating_sub(LOGGED_LINES_MAX);
+    if more > 0 {
+        tracing::info!(target: "guest", %queue, %id, attempt, "{more} lines more are not shown here");
     }
     let (class, took) = (report.outcome.class(), report.duration);
     let reason = report.outcome.reason();
@@ -81,5 +83,32 @@ pub(super) fn log(
         }
         (Settled::Done, Settlement::Nack { .. } | Settlement::Reject { .. }) => tracing::warn!(
             %queue, %id, attempt, attempts_max, class, %reason, ?took, "dead"),
+    }
+}
+
+/// One line of what a guest printed or logged, or of what was refused to it.
+fn log_line(queue: &QueueName, id: &str, attempt: u32, line: &LogLine) {
+    /// The level of an event has to be a constant.
+    macro_rules! say {
+        ($level:ident, $($field:tt)*) => {
+            tracing::$level!(target: "guest", %queue, id, attempt, $($field)*)
+        };
+    }
+    let text = printable(&line.text);
+    match &line.source {
+        Source::Stdout => say!(info, stream = "stdout", "{text}"),
+        Source::Stderr => say!(info, stream = "stderr", "{text}"),
+        Source::Host => say!(warn, "{text}"),
+        Source::Log { level, context } => {
+            let context = printable(context);
+            match level {
+                Level::Trace => say!(trace, %context, "{text}"),
+                Level::Debug => say!(debug, %context, "{text}"),
+                Level::Info => say!(info, %context, "{text}"),
+                Level::Warn => say!(warn, %context, "{text}"),
+                Level::Error => say!(error, %context, "{text}"),
+                Level::Critical => say!(error, %context, critical = true, "{text}"),
+            }
+        }
     }
 }

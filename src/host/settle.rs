@@ -8,8 +8,9 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use super::Shared;
 use super::pause::Pause;
 use super::record::{self, Run};
-use crate::message::Claim;
+use crate::message::{Claim, Outgoing};
 use crate::store::{BATCH_MAX, Settled, Settlement};
+use crate::verdict::{self, Outcome};
 
 /// A handler has ended.
 #[derive(Debug)]
@@ -17,6 +18,27 @@ pub(super) struct Finished {
     pub claim: Claim,
     pub settlement: Settlement,
     pub run: Run,
+}
+
+impl Finished {
+    /// What follows from a run that sent this.
+    pub(super) fn new(
+        shared: &Shared,
+        lane: usize,
+        claim: Claim,
+        run: Run,
+        outbox: Vec<Outgoing>,
+    ) -> Self {
+        let handler = shared.lanes[lane].handler.digest();
+        let kept = record::attempt(run.attempt, &run.report, &shared.config.host_id, handler);
+        let (backoff, jitter) = (shared.config.backoff, fastrand::f64());
+        let settlement = verdict::settlement(&run.report.outcome, outbox, kept, backoff, jitter);
+        Self {
+            claim,
+            settlement,
+            run,
+        }
+    }
 }
 
 /// Settles what one queue's handlers bring, until all senders are gone.
@@ -27,7 +49,10 @@ pub(super) async fn settle(
 ) {
     let mut batch = Vec::new();
     while finished.recv_many(&mut batch, BATCH_MAX).await > 0 {
-        settle_batch(&shared, lane, std::mem::take(&mut batch)).await;
+        let mut left = std::mem::take(&mut batch);
+        while !left.is_empty() {
+            left = settle_batch(&shared, lane, left).await;
+        }
         shared.progress.notify_one();
     }
 }
@@ -36,7 +61,9 @@ pub(super) async fn settle(
 /// refuses a settlement that has taken effect. Meanwhile the leases are renewed like those of
 /// running handlers; when the last of them is given up, so are the results, for another host has
 /// the messages then.
-async fn settle_batch(shared: &Shared, lane: usize, batch: Vec<Finished>) {
+///
+/// Returns those whose outbox the store has no room for, as nacks.
+async fn settle_batch(shared: &Shared, lane: usize, batch: Vec<Finished>) -> Vec<Finished> {
     let queue = &shared.lanes[lane].queue;
     let (settlements, batch): (Vec<_>, Vec<_>) = batch
         .into_iter()
@@ -57,14 +84,22 @@ async fn settle_batch(shared: &Shared, lane: usize, batch: Vec<Finished>) {
             }
         }
     };
-    for ((run, (claim, settlement)), answer) in batch.iter().zip(&settlements).zip(answers) {
+    let mut left = Vec::new();
+    for ((mut run, (claim, settlement)), answer) in batch.into_iter().zip(settlements).zip(answers)
+    {
+        if answer == Settled::NoRoom {
+            run.report.outcome = Outcome::NoRoom;
+            left.push(Finished::new(shared, lane, claim, run, Vec::new()));
+            continue;
+        }
         shared.flights.remove(run.flight);
-        shared.totals.settled(settlement, answer);
+        shared.totals.settled(&settlement, answer);
         if answer == Settled::Done {
             shared.lanes[lane]
                 .news
-                .settled(settlement, run.attempt >= run.attempts_max);
+                .settled(&settlement, run.attempt >= run.attempts_max);
         }
-        record::log(queue, &claim.id, run, settlement, answer);
+        record::log(queue, &claim.id, &run, &settlement, answer);
     }
+    left
 }

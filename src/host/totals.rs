@@ -19,6 +19,8 @@ pub struct Summary {
     pub lost: u64,
     /// Deliveries given back unhandled.
     pub released: u64,
+    /// Calls of handlers that were refused: what they are not allowed.
+    pub refused: u64,
 }
 
 /// [`Summary`] in the making. Relaxed order: independent counters.
@@ -30,6 +32,7 @@ pub(super) struct Totals {
     stale: AtomicU64,
     lost: AtomicU64,
     released: AtomicU64,
+    refused: AtomicU64,
 }
 
 impl Totals {
@@ -51,6 +54,12 @@ impl Totals {
         self.released.fetch_add(count, Ordering::Relaxed);
     }
 
+    pub(super) fn refused(&self, count: u64) {
+        if count > 0 {
+            self.refused.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+
     pub(super) fn summary(&self) -> Summary {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Summary {
@@ -60,6 +69,7 @@ impl Totals {
             stale: get(&self.stale),
             lost: get(&self.lost),
             released: get(&self.released),
+            refused: get(&self.refused),
         }
     }
 }

@@ -3,7 +3,7 @@
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
-use super::HANDLER_EXPORT;
+use super::{ComponentFile, HANDLER_EXPORT, HandlerError};
 use crate::text::printable;
 
 /// Tells a component from what is often mistaken for one.
@@ -39,30 +39,94 @@ pub(super) fn types(engine: &Engine, component: &Component) -> Result<(), String
             printable(&found)
         ));
     }
-    let given = |name: &str| {
-        let package = name.split('/').next().unwrap_or(name);
-        matches!(
-            package,
-            "wasi:cli"
-                | "wasi:clocks"
-                | "wasi:filesystem"
-                | "wasi:io"
-                | "wasi:random"
-                | "wasi:sockets"
-                | "dqhost:queue"
-        )
-    };
     let refused: Vec<String> = component_type
         .imports(engine)
         .map(|(name, _)| name.to_owned())
-        .filter(|name| !given(name))
+        .filter(|name| need_of(name) == Need::NotGiven)
         .collect();
     if refused.is_empty() {
         return Ok(());
     }
     Err(format!(
         "it imports {}, which handlers are not given; they have the wasi:cli interfaces \
-         (without files, network or environment) and dqhost:queue",
+         (without files and sockets), wasi:http, wasi:logging and dqhost:queue",
         printable(&refused.join(", "))
     ))
+}
+
+/// What an import needs before calls of it are answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// Nothing.
+    Nothing,
+    /// The permission to make HTTP requests.
+    Http,
+    /// The permission to send to a queue.
+    Sends,
+    /// It is there, and every call is refused.
+    Refused,
+    /// There is no such thing here: a component that imports it cannot run.
+    NotGiven,
+}
+
+/// An interface that a component imports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Import {
+    /// Its name with its version; not fit for a terminal as it is.
+    pub name: String,
+    /// What it needs.
+    pub need: Need,
+}
+
+/// What a component file is and wants.
+#[derive(Debug)]
+pub struct Inspection {
+    /// The SHA-256 of the file, hexadecimal.
+    pub digest: String,
+    /// Bytes.
+    pub size: usize,
+    /// Names of exports; not fit for a terminal as they are.
+    pub exports: Vec<String>,
+    /// What it imports.
+    pub imports: Vec<Import>,
+    /// Why it cannot run.
+    pub problem: Option<HandlerError>,
+}
+
+fn need_of(import: &str) -> Need {
+    let package = import.split('/').next().unwrap_or(import);
+    match package {
+        "wasi:cli" | "wasi:clocks" | "wasi:filesystem" | "wasi:io" | "wasi:random"
+        | "wasi:logging" => Need::Nothing,
+        "wasi:sockets" => Need::Refused,
+        "wasi:http" if import.starts_with("wasi:http/outgoing-handler") => Need::Http,
+        "wasi:http" => Need::Nothing,
+        "dqhost:queue" if import.starts_with("dqhost:queue/outbox") => Need::Sends,
+        "dqhost:queue" => Need::Nothing,
+        _ => Need::NotGiven,
+    }
+}
+
+pub(super) fn inspect(
+    engine: &Engine,
+    component: Option<&Component>,
+    file: &ComponentFile,
+    problem: Option<HandlerError>,
+) -> Inspection {
+    let types = component.map(Component::component_type);
+    let (mut exports, mut imports) = (Vec::new(), Vec::new());
+    if let Some(types) = types {
+        exports.extend(types.exports(engine).map(|(name, _)| name.to_owned()));
+        imports.extend(types.imports(engine).map(|(name, _)| Import {
+            name: name.to_owned(),
+            need: need_of(name),
+        }));
+    }
+    Inspection {
+        digest: file.digest.to_string(),
+        size: file.size(),
+        exports,
+        imports,
+        problem,
+    }
 }

@@ -1,10 +1,11 @@
-//! What a guest prints: both streams in one buffer, cut at a limit. A guest that floods them goes
-//! on at full speed and fills nothing.
+//! What a run prints and logs: its two streams, its log lines and what the host has to say of it,
+//! in one list that is cut at its limits. A guest that floods it goes on at full speed and fills
+//! nothing.
 
 use std::fmt::Write as _;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -12,49 +13,262 @@ use tokio::io::AsyncWrite;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
-/// Bytes that are kept of what one run prints.
-const KEPT_MAX: usize = 64 * 1024;
+use super::limits::Limits;
+use super::permissions::Permissions;
 
 /// Bytes that a guest may write in one call.
 const WRITE_MAX: usize = 64 * 1024;
 
+/// Refusals that are told of one run; all are counted.
+const REFUSALS_TOLD_MAX: usize = 20;
+
+/// How much a log line matters, by wasi:logging.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Level {
+    Trace,
+    Debug,
+    Info,
+    Warn,
+    Error,
+    Critical,
+}
+
+impl Level {
+    /// The word for it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Trace => "trace",
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Warn => "warn",
+            Self::Error => "error",
+            Self::Critical => "critical",
+        }
+    }
+}
+
+/// Where a line comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// Printed.
+    Stdout,
+    /// Printed.
+    Stderr,
+    /// Logged.
+    Log {
+        /// As the guest says.
+        level: Level,
+        /// As the guest says; may be empty.
+        context: String,
+    },
+    /// Said by the host: a call that it refused, or that something was cut.
+    Host,
+}
+
+/// One line of what a run prints and logs, or of what the host says of it. Not fit for a terminal
+/// as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogLine {
+    /// Where it comes from.
+    pub source: Source,
+    /// Without its end.
+    pub text: String,
+}
+
+/// The lines as one text, each with its end: what is printed as it is, what is logged with level
+/// and context before it.
+#[must_use]
+pub fn text_of(lines: &[LogLine]) -> String {
+    let mut text = String::new();
+    for LogLine { source, text: line } in lines {
+        let _ = match source {
+            Source::Stdout | Source::Stderr => writeln!(text, "{line}"),
+            Source::Log { level, context } if context.is_empty() => {
+                writeln!(text, "{}: {line}", level.as_str())
+            }
+            Source::Log { level, context } => {
+                writeln!(text, "{} {context}: {line}", level.as_str())
+            }
+            Source::Host => writeln!(text, "[{line}]"),
+        };
+    }
+    text
+}
+
+#[derive(Debug)]
+struct Line {
+    source: Source,
+    bytes: Vec<u8>,
+    /// True when more may come before its end.
+    is_open: bool,
+}
+
 #[derive(Debug, Default)]
 struct Kept {
-    bytes: Vec<u8>,
-    dropped: usize,
+    lines: Vec<Line>,
+    bytes: usize,
+    dropped_bytes: usize,
+    dropped_lines: usize,
+    refused: usize,
 }
 
-/// The buffer of one run. A clone is the same buffer.
-#[derive(Debug, Clone, Default)]
-pub(super) struct GuestLog(Arc<Mutex<Kept>>);
+/// The lines of one run. A clone is the same list.
+#[derive(Debug, Clone)]
+pub(super) struct GuestLog {
+    kept: Arc<Mutex<Kept>>,
+    bytes_max: usize,
+    lines_max: usize,
+}
 
 impl GuestLog {
-    fn add(&self, bytes: &[u8]) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = KEPT_MAX - kept.bytes.len();
-        let taken = bytes.len().min(room);
-        kept.bytes.extend_from_slice(&bytes[..taken]);
-        kept.dropped += bytes.len() - taken;
+    pub(super) fn new(limits: &Limits) -> Self {
+        Self {
+            kept: Arc::default(),
+            bytes_max: limits.log_bytes,
+            lines_max: limits.log_lines,
+        }
     }
 
-    /// What was printed so far, with a mark when it was cut.
-    pub(super) fn text(&self) -> String {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut text = String::from_utf8_lossy(&kept.bytes).into_owned();
-        if kept.dropped > 0 {
-            let _ = write!(text, "[cut: {} bytes more]", kept.dropped);
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps what was printed, a part of a line or many.
+    fn print(&self, source: &Source, bytes: &[u8]) {
+        let mut kept = self.lock();
+        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let (part, ends) = match part.split_last() {
+                Some((b'\n', line)) => (line, true),
+                _ => (part, false),
+            };
+            self.keep(&mut kept, source, part, !ends);
         }
-        text
+    }
+
+    /// Keeps a line that was logged; one with line ends in it becomes several.
+    pub(super) fn log(&self, level: Level, context: &str, message: &str) {
+        let mut kept = self.lock();
+        let room = self.bytes_max.saturating_sub(kept.bytes).min(context.len());
+        let context = context[..context.floor_char_boundary(room)].to_owned();
+        for line in message.split('\n') {
+            kept.bytes += context.len();
+            let source = Source::Log {
+                level,
+                context: context.clone(),
+            };
+            self.keep(&mut kept, &source, line.as_bytes(), false);
+        }
+    }
+
+    /// Notes a call that was refused.
+    pub(super) fn refuse(&self, what: String) {
+        let mut kept = self.lock();
+        kept.refused += 1;
+        if kept.refused <= REFUSALS_TOLD_MAX {
+            kept.lines.push(Line {
+                source: Source::Host,
+                bytes: what.into_bytes(),
+                is_open: false,
+            });
+        }
+    }
+
+    fn keep(&self, kept: &mut Kept, source: &Source, part: &[u8], is_open: bool) {
+        let goes_on = kept
+            .lines
+            .last()
+            .is_some_and(|last| last.is_open && last.source == *source);
+        if !goes_on && kept.lines.len() >= self.lines_max {
+            kept.dropped_lines += usize::from(!is_open);
+            kept.dropped_bytes += part.len();
+            return;
+        }
+        let room = self.bytes_max.saturating_sub(kept.bytes);
+        let taken = part.len().min(room);
+        kept.bytes += taken;
+        kept.dropped_bytes += part.len() - taken;
+        if !goes_on && taken == 0 && room == 0 {
+            kept.dropped_lines += usize::from(!is_open);
+            return;
+        }
+        if !goes_on {
+            kept.lines.push(Line {
+                source: source.clone(),
+                bytes: Vec::new(),
+                is_open: true,
+            });
+        }
+        if let Some(last) = kept.lines.last_mut() {
+            last.bytes.extend_from_slice(&part[..taken]);
+            last.is_open = is_open;
+        }
+    }
+
+    /// The calls that were refused.
+    pub(super) fn refused(&self) -> usize {
+        self.lock().refused
+    }
+
+    /// What was kept so far, without secrets, and a mark when something was cut.
+    pub(super) fn lines(&self, permissions: &Permissions) -> Vec<LogLine> {
+        let kept = self.lock();
+        let host = |text| LogLine {
+            source: Source::Host,
+            text,
+        };
+        let line = |line: &Line| LogLine {
+            source: match &line.source {
+                Source::Log { level, context } => Source::Log {
+                    level: *level,
+                    context: permissions.without_secrets(context).into_owned(),
+                },
+                other => other.clone(),
+            },
+            text: permissions
+                .without_secrets(&String::from_utf8_lossy(&line.bytes))
+                .into_owned(),
+        };
+        let mut lines: Vec<LogLine> = kept.lines.iter().map(line).collect();
+        if kept.refused > REFUSALS_TOLD_MAX {
+            lines.push(host(format!(
+                "{} more calls were refused",
+                kept.refused - REFUSALS_TOLD_MAX
+            )));
+        }
+        if kept.dropped_bytes > 0 || kept.dropped_lines > 0 {
+            lines.push(host(format!(
+                "cut: {} bytes more, {} lines more",
+                kept.dropped_bytes, kept.dropped_lines
+            )));
+        }
+        lines
+    }
+
+    /// One of the two streams that a guest prints to.
+    pub(super) fn stream(&self, source: Source) -> GuestStream {
+        GuestStream {
+            log: self.clone(),
+            source,
+        }
     }
 }
 
-impl IsTerminal for GuestLog {
+/// One of the two streams that a guest prints to.
+#[derive(Debug, Clone)]
+pub(super) struct GuestStream {
+    log: GuestLog,
+    source: Source,
+}
+
+impl IsTerminal for GuestStream {
     fn is_terminal(&self) -> bool {
         false
     }
 }
 
-impl StdoutStream for GuestLog {
+impl StdoutStream for GuestStream {
     fn async_stream(&self) -> Box<dyn AsyncWrite + Send + Sync> {
         Box::new(self.clone())
     }
@@ -65,13 +279,13 @@ impl StdoutStream for GuestLog {
 }
 
 #[async_trait::async_trait]
-impl Pollable for GuestLog {
+impl Pollable for GuestStream {
     async fn ready(&mut self) {}
 }
 
-impl OutputStream for GuestLog {
+impl OutputStream for GuestStream {
     fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
-        self.add(&bytes);
+        self.log.print(&self.source, &bytes);
         Ok(())
     }
 
@@ -84,13 +298,13 @@ impl OutputStream for GuestLog {
     }
 }
 
-impl AsyncWrite for GuestLog {
+impl AsyncWrite for GuestStream {
     fn poll_write(
         self: Pin<&mut Self>,
         _cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.add(bytes);
+        self.log.print(&self.source, bytes);
         Poll::Ready(Ok(bytes.len()))
     }
 
@@ -107,14 +321,83 @@ impl AsyncWrite for GuestLog {
 mod tests {
     use super::*;
 
+    fn text(log: &GuestLog) -> String {
+        text_of(&log.lines(&Permissions::default()))
+    }
+
+    fn log(bytes: usize, lines: usize) -> GuestLog {
+        GuestLog::new(&Limits {
+            log_bytes: bytes,
+            log_lines: lines,
+            ..Limits::default()
+        })
+    }
+
     #[test]
-    fn a_flood_is_cut_and_counted() {
-        let log = GuestLog::default();
+    fn a_flood_of_bytes_is_cut_and_counted() {
+        let log = log(100, 1000);
         for _ in 0..3 {
-            log.add(&vec![b'x'; 50 * 1024]);
+            log.print(&Source::Stdout, &[b'x'; 50]);
         }
-        let text = log.text();
-        assert!(text.starts_with(&"x".repeat(KEPT_MAX)));
-        assert!(text.ends_with(&format!("[cut: {} bytes more]", 150 * 1024 - KEPT_MAX)));
+        log.print(&Source::Stdout, b"\nmore\n");
+        log.log(Level::Info, "context", "more");
+        assert_eq!(
+            text(&log),
+            format!("{}\n[cut: 58 bytes more, 2 lines more]\n", "x".repeat(100))
+        );
+    }
+
+    #[test]
+    fn a_flood_of_lines_is_cut_and_counted() {
+        let log = log(1000, 2);
+        log.print(&Source::Stdout, b"a\nb\n\nc\nd");
+        log.log(Level::Warn, "", "e");
+        assert_eq!(text(&log), "a\nb\n[cut: 3 bytes more, 3 lines more]\n");
+    }
+
+    #[test]
+    fn parts_of_a_line_are_put_together_for_each_stream() {
+        let log = log(1000, 1000);
+        let snowman = "\u{2603}".as_bytes();
+        log.print(&Source::Stdout, &snowman[..1]);
+        log.print(&Source::Stdout, &snowman[1..]);
+        log.print(&Source::Stderr, b"other");
+        log.print(&Source::Stdout, b"new\n\nend");
+        log.log(Level::Error, "db", "one\ntwo");
+        assert_eq!(
+            text(&log),
+            "\u{2603}\nother\nnew\n\nend\nerror db: one\nerror db: two\n"
+        );
+    }
+
+    #[test]
+    fn refusals_are_all_counted_and_the_first_are_told() {
+        let log = log(0, 0);
+        for n in 0..25 {
+            log.refuse(format!("refused {n}"));
+        }
+        assert_eq!(log.refused(), 25);
+        let text = text(&log);
+        assert!(
+            text.contains("[refused 19]") && !text.contains("[refused 20]"),
+            "{text}"
+        );
+        assert!(text.ends_with("[5 more calls were refused]\n"), "{text}");
+    }
+
+    #[test]
+    fn secrets_are_not_kept() {
+        let log = log(1000, 10);
+        log.print(&Source::Stdout, b"key=hunter2\n");
+        log.log(Level::Info, "hunter2", "hunter2");
+        let permissions = Permissions {
+            secrets: vec![("KEY".into(), "hunter2".into())],
+            ..Permissions::default()
+        };
+        let lines = log.lines(&permissions);
+        assert_eq!(
+            text_of(&lines),
+            "key=[secret KEY]\ninfo [secret KEY]: [secret KEY]\n"
+        );
     }
 }

@@ -1,56 +1,94 @@
-//! What a guest finds on the other side of its imports: WASI with nothing in it, and its delivery.
+//! What a guest finds on the other side of its imports: WASI with nothing in it but what is
+//! allowed, its delivery, its outbox, its log.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use wasmtime::component::ResourceTable;
+use wasmtime::component::{HasSelf, Linker, Resource, ResourceTable};
+use wasmtime_wasi::p2::bindings::sockets::network::{self, ErrorCode, IpAddressFamily};
+use wasmtime_wasi::p2::bindings::sockets::{tcp_create_socket, udp_create_socket};
+use wasmtime_wasi::p2::{SocketError, SocketResult, TcpSocket, UdpSocket};
 use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
+use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
-use super::guest_log::GuestLog;
-use super::limits::{Ceiling, Deadline};
+use self::dqhost::queue::outbox::{NewMessage, SendError};
+use self::wasi::logging::logging::Level as WitLevel;
+use super::guest_log::{GuestLog, Level, Source};
+use super::http::{Requests, Web};
+use super::limits::{Ceiling, Deadline, Limits};
+use super::outbox::Outbox;
+use super::permissions::Permissions;
 
 wasmtime::component::bindgen!({
     path: "wit",
-    world: "consumer",
+    world: "consumer-with-logging",
     imports: { default: trappable },
     exports: { default: async },
 });
 
-/// Resources (streams, pollables) that a guest may hold at a time.
-const RESOURCES_MAX: usize = 1000;
+pub(super) use self::{ConsumerWithLogging as Consumer, ConsumerWithLoggingPre as ConsumerPre};
 
-/// Random bytes that a guest may ask for in one call.
-const RANDOM_BYTES_MAX: u64 = 1024 * 1024;
+/// What all runs of a host have in common.
+pub(super) struct Common {
+    pub limits: Limits,
+    pub permissions: Arc<Permissions>,
+    pub web: Arc<Web>,
+}
 
 /// What belongs to one run.
 pub(super) struct State {
+    common: Arc<Common>,
     pub log: GuestLog,
     pub ceiling: Ceiling,
     pub deadline: Deadline,
+    pub outbox: Outbox,
     /// Made when the guest first calls WASI: many never do.
     wasi: Option<WasiCtx>,
+    /// Likewise.
+    http: Option<(WasiHttpCtx, Requests)>,
     table: ResourceTable,
 }
 
 impl State {
-    pub(super) fn new(log: GuestLog, ceiling: Ceiling, deadline: Deadline) -> Self {
+    pub(super) fn new(common: &Arc<Common>, deadline: Deadline, outbox: Outbox) -> Self {
         let mut table = ResourceTable::new();
-        table.set_max_capacity(RESOURCES_MAX);
+        table.set_max_capacity(common.limits.resources);
         Self {
-            log,
-            ceiling,
+            log: GuestLog::new(&common.limits),
+            ceiling: Ceiling::new(common.limits),
             deadline,
+            outbox,
             wasi: None,
+            http: None,
             table,
+            common: Arc::clone(common),
         }
     }
 }
 
-/// No files, no network, no environment, no arguments, an empty stdin.
-fn empty_wasi(log: &GuestLog) -> WasiCtx {
+/// Gives guests all that a host has; what is not allowed is refused when it is called.
+pub(super) fn link(linker: &mut Linker<State>) -> wasmtime::Result<()> {
+    wasmtime_wasi::p2::add_to_linker_async(linker)?;
+    wasmtime_wasi_http::p2::add_only_http_to_linker_async(linker)?;
+    Consumer::add_to_linker::<_, HasSelf<_>>(linker, |state| state)?;
+    // Sockets are refused where they are made, so that each try is counted and none takes a file
+    // descriptor.
+    linker.allow_shadowing(true);
+    tcp_create_socket::add_to_linker::<_, HasSelf<_>>(linker, |state: &mut State| state)?;
+    udp_create_socket::add_to_linker::<_, HasSelf<_>>(linker, |state: &mut State| state)?;
+    linker.allow_shadowing(false);
+    Ok(())
+}
+
+/// No files, no network, no arguments, an empty stdin.
+fn wasi(log: &GuestLog, common: &Common) -> WasiCtx {
+    let random_max = u64::try_from(common.limits.call_bytes).unwrap_or(u64::MAX);
     WasiCtxBuilder::new()
-        .stdout(log.clone())
-        .stderr(log.clone())
-        .max_random_size(RANDOM_BYTES_MAX)
+        .stdout(log.stream(Source::Stdout))
+        .stderr(log.stream(Source::Stderr))
+        .envs(&common.permissions.env)
+        .envs(&common.permissions.secrets)
+        .max_random_size(random_max)
         .allow_tcp(false)
         .allow_udp(false)
         .allow_ip_name_lookup(false)
@@ -59,11 +97,64 @@ fn empty_wasi(log: &GuestLog) -> WasiCtx {
 
 impl WasiView for State {
     fn ctx(&mut self) -> WasiCtxView<'_> {
-        let log = &self.log;
+        let (log, common) = (&self.log, &self.common);
         WasiCtxView {
-            ctx: self.wasi.get_or_insert_with(|| empty_wasi(log)),
+            ctx: self.wasi.get_or_insert_with(|| wasi(log, common)),
             table: &mut self.table,
         }
+    }
+}
+
+impl WasiHttpView for State {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        let (log, common) = (&self.log, &self.common);
+        let (ctx, hooks) = self.http.get_or_insert_with(|| {
+            let requests = Requests::new(Arc::clone(&common.web), log.clone());
+            (WasiHttpCtx::new(), requests)
+        });
+        WasiHttpCtxView {
+            ctx,
+            hooks,
+            table: &mut self.table,
+        }
+    }
+}
+
+/// What the two interfaces below stand on.
+impl network::Host for State {
+    fn convert_error_code(&mut self, error: SocketError) -> wasmtime::Result<ErrorCode> {
+        error.downcast()
+    }
+
+    fn network_error_code(
+        &mut self,
+        _error: Resource<wasmtime::Error>,
+    ) -> wasmtime::Result<Option<ErrorCode>> {
+        Ok(None)
+    }
+}
+
+impl network::HostNetwork for State {
+    fn drop(&mut self, network: Resource<network::Network>) -> wasmtime::Result<()> {
+        self.table.delete(network)?;
+        Ok(())
+    }
+}
+
+impl tcp_create_socket::Host for State {
+    fn create_tcp_socket(&mut self, _family: IpAddressFamily) -> SocketResult<Resource<TcpSocket>> {
+        self.log.refuse("refused: a TCP socket".to_owned());
+        Err(ErrorCode::AccessDenied.into())
+    }
+}
+
+impl udp_create_socket::Host for State {
+    async fn create_udp_socket(
+        &mut self,
+        _family: IpAddressFamily,
+    ) -> SocketResult<Resource<UdpSocket>> {
+        self.log.refuse("refused: a UDP socket".to_owned());
+        Err(ErrorCode::AccessDenied.into())
     }
 }
 
@@ -76,6 +167,32 @@ impl dqhost::queue::delivery::Host for State {
 
     fn extend(&mut self, ms: u64) -> wasmtime::Result<u64> {
         Ok(millis(self.deadline.extend(Duration::from_millis(ms))))
+    }
+}
+
+impl dqhost::queue::outbox::Host for State {
+    fn send(&mut self, msg: NewMessage) -> wasmtime::Result<Result<String, SendError>> {
+        let Common {
+            limits,
+            permissions,
+            ..
+        } = &*self.common;
+        Ok(self.outbox.take(msg, limits, permissions, &self.log))
+    }
+}
+
+impl wasi::logging::logging::Host for State {
+    fn log(&mut self, level: WitLevel, context: String, message: String) -> wasmtime::Result<()> {
+        let level = match level {
+            WitLevel::Trace => Level::Trace,
+            WitLevel::Debug => Level::Debug,
+            WitLevel::Info => Level::Info,
+            WitLevel::Warn => Level::Warn,
+            WitLevel::Error => Level::Error,
+            WitLevel::Critical => Level::Critical,
+        };
+        self.log.log(level, &context, &message);
+        Ok(())
     }
 }
 

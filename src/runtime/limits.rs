@@ -6,15 +6,46 @@ use std::time::{Duration, Instant};
 
 use wasmtime::ResourceLimiter;
 
-/// What one run of a handler may take.
+/// What a handler may take: the file, then each run of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Until it is stopped, unless it asks for more.
+    /// Until a run is stopped, unless it asks for more.
     pub time: Duration,
     /// The most that it is granted when it asks for more; at least `time`.
     pub time_max: Duration,
     /// Linear memory, all of a component's together, in bytes.
     pub memory: usize,
+    /// Tables of one component. A component that has more is not loaded.
+    pub tables: usize,
+    /// Elements of one table. A Rust guest has some hundreds; large language runtimes some tens of
+    /// thousands.
+    pub table_elements: usize,
+    /// Core instances of one component: 2 to 10 are usual. One that has more is not loaded.
+    pub instances: usize,
+    /// The stack of guest code, bytes.
+    pub stack: usize,
+    /// Handles to things of the host (streams, timers, requests) that a run may hold at a time.
+    pub resources: usize,
+    /// Bytes that a run may hand to the host in one call, its verdict included.
+    pub call_bytes: usize,
+    /// Bytes that are kept of what a run prints and logs.
+    pub log_bytes: usize,
+    /// Lines that are kept of it.
+    pub log_lines: usize,
+    /// Messages that a run may send.
+    pub sends: usize,
+    /// Bytes of their payloads and headers.
+    pub send_bytes: usize,
+    /// HTTP requests that a run may make.
+    pub http_requests: usize,
+    /// Until the connection of a request is there.
+    pub http_connect: Duration,
+    /// Until its response has been read to the end.
+    pub http_total: Duration,
+    /// The component file, bytes. The largest of the usual language runtimes is 18 MB.
+    pub component_bytes: usize,
+    /// Until the component is compiled. The largest take 10 s on two cores.
+    pub compile_time: Duration,
 }
 
 impl Default for Limits {
@@ -23,10 +54,27 @@ impl Default for Limits {
         Self {
             time,
             time_max: time,
-            memory: 64 * 1024 * 1024,
+            memory: 64 * MIB,
+            tables: 4,
+            table_elements: 200_000,
+            instances: 40,
+            stack: MIB / 2,
+            resources: 1000,
+            call_bytes: MIB,
+            log_bytes: 64 * 1024,
+            log_lines: 1000,
+            sends: 100,
+            send_bytes: MIB,
+            http_requests: 100,
+            http_connect: Duration::from_secs(5),
+            http_total: Duration::from_secs(30),
+            component_bytes: 64 * MIB,
+            compile_time: Duration::from_mins(1),
         }
     }
 }
+
+const MIB: usize = 1024 * 1024;
 
 /// The moment at which a run is stopped. Shared by what enforces it (the epoch callback, the timer)
 /// and what moves it (the guest's `extend`).
@@ -77,26 +125,33 @@ fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Counts the memory of one store and refuses what goes over the ceiling. Refusing traps the
-/// guest: a guest that is told that its allocation failed mostly aborts anyway, without a word of
-/// why.
+/// Counts what one store holds and refuses what goes over. Refusing traps the guest: a guest that is
+/// told that its allocation failed mostly aborts anyway, without a word of why.
 #[derive(Debug)]
 pub(super) struct Ceiling {
-    pub memory: usize,
+    limits: Limits,
+    /// Linear memory, bytes.
     pub used: usize,
-    pub exceeded: bool,
+    /// What was refused.
+    pub exceeded: Option<Exceeded>,
 }
 
-/// Elements that one table may have. A component of a Rust guest has some hundreds; large language
-/// runtimes some tens of thousands.
-pub(super) const TABLE_ELEMENTS_MAX: usize = 200_000;
+/// Something of which a guest wanted more than it may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Exceeded {
+    Memory,
+    TableElements,
+}
+
+/// What a component may have at all is checked when it is loaded; this is for its memories.
+const MEMORIES_MAX: usize = 2;
 
 impl Ceiling {
-    pub(super) fn new(memory: usize) -> Self {
+    pub(super) fn new(limits: Limits) -> Self {
         Self {
-            memory,
+            limits,
             used: 0,
-            exceeded: false,
+            exceeded: None,
         }
     }
 }
@@ -109,8 +164,8 @@ impl ResourceLimiter for Ceiling {
         _maximum: Option<usize>,
     ) -> wasmtime::Result<bool> {
         let wanted = self.used.saturating_sub(current).saturating_add(desired);
-        if wanted > self.memory {
-            self.exceeded = true;
+        if wanted > self.limits.memory {
+            self.exceeded = Some(Exceeded::Memory);
             return Err(wasmtime::format_err!("memory limit reached"));
         }
         self.used = wanted;
@@ -123,7 +178,23 @@ impl ResourceLimiter for Ceiling {
         desired: usize,
         _maximum: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        Ok(desired <= TABLE_ELEMENTS_MAX)
+        if desired > self.limits.table_elements {
+            self.exceeded = Some(Exceeded::TableElements);
+            return Err(wasmtime::format_err!("table limit reached"));
+        }
+        Ok(true)
+    }
+
+    fn instances(&self) -> usize {
+        self.limits.instances
+    }
+
+    fn tables(&self) -> usize {
+        self.limits.tables
+    }
+
+    fn memories(&self) -> usize {
+        MEMORIES_MAX
     }
 }
 
@@ -148,11 +219,14 @@ mod tests {
 
     #[test]
     fn memory_is_counted_over_all_memories_of_a_store() {
-        let mut ceiling = Ceiling::new(100);
+        let mut ceiling = Ceiling::new(Limits {
+            memory: 100,
+            ..Limits::default()
+        });
         assert!(ceiling.memory_growing(0, 60, None).unwrap());
         assert!(ceiling.memory_growing(0, 30, None).unwrap());
         assert!(ceiling.memory_growing(30, 41, None).is_err());
-        assert!(ceiling.exceeded);
+        assert_eq!(ceiling.exceeded, Some(Exceeded::Memory));
         assert_eq!(ceiling.used, 90);
     }
 }

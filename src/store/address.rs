@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use super::redis::{RedisOptions, RedisStore};
+use super::redis::{self, RedisOptions, RedisStore};
 use super::sqlite::{Durability, SqliteOptions, SqliteStore};
 use super::{Store, StoreResult};
 
@@ -45,6 +45,17 @@ impl FromStr for StoreAddress {
             Some((scheme, _)) => Err(StoreAddressError(format!(
                 "a store cannot be named by {scheme}://"
             ))),
+        }
+    }
+}
+
+impl StoreAddress {
+    /// The host and the port that it is reached at; none for what is on this machine.
+    #[must_use]
+    pub fn endpoint(&self) -> Option<(String, u16)> {
+        match self {
+            Self::Memory | Self::File(_) => None,
+            Self::Redis(url) => redis::endpoint(url),
         }
     }
 }
@@ -116,6 +127,16 @@ pub async fn open(address: &StoreAddress, settings: StoreSettings) -> StoreResul
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_is_at_an_endpoint() {
+        let of = |text: &str| text.parse::<StoreAddress>().unwrap().endpoint();
+        assert_eq!(of("redis://h"), Some(("h".to_owned(), 6379)));
+        assert_eq!(of("rediss://u:p@h:7/1"), Some(("h".to_owned(), 7)));
+        for here in ["unix:///s", "a.db", ":memory:"] {
+            assert_eq!(of(here), None);
+        }
+    }
 
     #[test]
     fn addresses_are_told_apart() {

@@ -40,7 +40,7 @@ mod settle;
 mod wake;
 mod write;
 
-pub use open::RedisOptions;
+pub use open::{RedisOptions, endpoint};
 
 /// A queue store in one Redis server.
 pub struct RedisStore {

@@ -1,7 +1,7 @@
 //! Rejects with all that it sees of its environment. With the name of a variable as its payload it
 //! prints that one's value and acks, if it is set.
 
-wit_bindgen::generate!({ path: "../../wit", world: "consumer", generate_all });
+wit_bindgen::generate!({ path: "../../wit", world: "consumer" });
 
 use dqhost::queue::types::{Message, Verdict};
 use exports::dqhost::queue::handler::Guest;

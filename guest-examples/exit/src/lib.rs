@@ -1,6 +1,6 @@
 //! Exits with the code that its payload names, or with 1, instead of answering.
 
-wit_bindgen::generate!({ path: "../../wit", world: "consumer", generate_all });
+wit_bindgen::generate!({ path: "../../wit", world: "consumer" });
 
 use dqhost::queue::types::{Message, Verdict};
 use exports::dqhost::queue::handler::Guest;

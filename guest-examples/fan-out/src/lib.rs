@@ -7,7 +7,7 @@
 //! * `delay-ms`: they are due that much after the ack;
 //! * `then`: it ends with `nack`, `reject`, `trap` or `spin` after the sends, and so they never were.
 
-wit_bindgen::generate!({ path: "../../wit", world: "consumer", generate_all });
+wit_bindgen::generate!({ path: "../../wit", world: "consumer" });
 
 use dqhost::queue::outbox::SendError::{Invalid, NotAllowed, TooMuch};
 use dqhost::queue::outbox::{self, NewMessage};

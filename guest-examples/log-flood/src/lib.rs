@@ -1,6 +1,6 @@
 //! Logs lines of 100 bytes without end, or as many as its payload names, and then acks.
 
-wit_bindgen::generate!({ path: "../../wit", world: "consumer", generate_all });
+wit_bindgen::generate!({ path: "../../wit", world: "consumer-with-logging", generate_all });
 
 use dqhost::queue::types::{Message, Verdict};
 use exports::dqhost::queue::handler::Guest;

@@ -1,7 +1,7 @@
 //! Logs a line of each level and one with control characters, prints one to stdout and one to stderr,
 //! and then nacks with its payload as the reason, or acks when that is empty.
 
-wit_bindgen::generate!({ path: "../../wit", world: "consumer", generate_all });
+wit_bindgen::generate!({ path: "../../wit", world: "consumer-with-logging", generate_all });
 
 use dqhost::queue::types::{Message, Nack, Verdict};
 use exports::dqhost::queue::handler::Guest;

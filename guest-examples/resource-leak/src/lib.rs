@@ -1,6 +1,6 @@
 //! Makes handles that the host has to keep, and gives none back, without end.
 
-wit_bindgen::generate!({ path: "../../wit", world: "consumer", generate_all });
+wit_bindgen::generate!({ path: "../../wit", world: "consumer" });
 
 use dqhost::queue::types::{Message, Verdict};
 use exports::dqhost::queue::handler::Guest;

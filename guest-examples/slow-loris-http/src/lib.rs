@@ -1,7 +1,7 @@
 //! Gets the URL that its payload names and reads the response to its end, with no time limit of its
 //! own. Acks then; rejects with what went wrong.
 
-wit_bindgen::generate!({ path: "../../wit", world: "consumer", generate_all });
+wit_bindgen::generate!({ path: "../../wit", world: "consumer" });
 
 use std::io;
 

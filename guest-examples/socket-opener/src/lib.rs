@@ -1,7 +1,7 @@
 //! Tries to open sockets, one of them to the port of 127.0.0.1 that its payload names. Rejects with
 //! the errors if nothing worked; else it prints what did, and acks.
 
-wit_bindgen::generate!({ path: "../../wit", world: "consumer", generate_all });
+wit_bindgen::generate!({ path: "../../wit", world: "consumer" });
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
 

@@ -8,14 +8,15 @@
 //!
 //! The URL is the message's header `url`; without it, the environment variable `WEBHOOK_URL`.
 //! `--allow-http` says which hosts may be asked at all: whoever may send messages chooses among
-//! these, and each of them is told `WEBHOOK_AUTHORIZATION`.
+//! these. Only `WEBHOOK_URL` is told `WEBHOOK_AUTHORIZATION`.
 //!
 //! The request has these headers, whatever else it has:
 //!
 //! * `content-type`: the message's header of that name, else `application/octet-stream`;
 //! * `idempotency-key`: the message's id, the same in each attempt;
 //! * `x-attempt`: the number of the attempt;
-//! * `authorization`: the environment variable `WEBHOOK_AUTHORIZATION`, when it is set.
+//! * `authorization`: the environment variable `WEBHOOK_AUTHORIZATION`, when it is set and the
+//!   message names no URL of its own.
 //!
 //! A message's header `http-NAME` goes along as `NAME`, unless the host forbids it.
 //!
@@ -27,7 +28,7 @@
 //! * no answer, or a host that may not be asked: nack;
 //! * no URL, or one that is none: reject.
 
-wit_bindgen::generate!({ path: "../../wit", world: "consumer", generate_all });
+wit_bindgen::generate!({ path: "../../wit", world: "consumer" });
 
 use std::io::{Read, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -49,23 +50,29 @@ struct Handler;
 impl Guest for Handler {
     fn handle(msg: Message) -> Verdict {
         let named = header(&msg, "url").map(str::to_owned);
+        let authorization = match named {
+            Some(_) => None,
+            None => std::env::var("WEBHOOK_AUTHORIZATION").ok(),
+        };
         let Some(url) = named.or_else(|| std::env::var("WEBHOOK_URL").ok()) else {
             return Verdict::Reject(
                 "no URL: the message has no header `url`, and WEBHOOK_URL is not set".to_owned(),
             );
         };
-        let request = match request(&url, &msg) {
+        let request = match request(&url, &msg, authorization.as_deref()) {
             Ok(request) => request,
             Err(reason) => return Verdict::Reject(reason),
         };
+        // What follows a question mark may be a secret.
+        let shown = url.split('?').next().unwrap_or_default();
         match post(request, &msg.payload) {
             Ok(response) => {
-                println!("POST {url} -> {}", response.status());
+                println!("POST {shown} -> {}", response.status());
                 judge(&response)
             }
             Err(error) => {
                 let reason = words(&error);
-                println!("POST {url} -> {reason}");
+                println!("POST {shown} -> {reason}");
                 nack(None, reason)
             }
         }
@@ -85,11 +92,15 @@ fn nack(delay_ms: Option<u64>, reason: String) -> Verdict {
 }
 
 /// The request without its body, or why there can be none.
-fn request(url: &str, msg: &Message) -> Result<OutgoingRequest, String> {
+fn request(
+    url: &str,
+    msg: &Message,
+    authorization: Option<&str>,
+) -> Result<OutgoingRequest, String> {
     let (scheme, authority, path) = parts(url).ok_or_else(|| {
         format!("{url:?} is not a URL such as https://host/path, without a user in it")
     })?;
-    let request = OutgoingRequest::new(fields(msg)?);
+    let request = OutgoingRequest::new(fields(msg, authorization)?);
     request
         .set_method(&Method::Post)
         .and_then(|()| request.set_scheme(Some(&scheme)))
@@ -115,7 +126,7 @@ fn parts(url: &str) -> Option<(Scheme, &str, String)> {
 }
 
 /// The message's own ones first, so that those which are always there win.
-fn fields(msg: &Message) -> Result<Fields, String> {
+fn fields(msg: &Message, authorization: Option<&str>) -> Result<Fields, String> {
     let fields = Fields::new();
     for (key, value) in &msg.headers {
         if let Some(name) = key.strip_prefix("http-") {
@@ -133,8 +144,8 @@ fn fields(msg: &Message) -> Result<Fields, String> {
     set("content-length", &msg.payload.len().to_string())?;
     set("idempotency-key", &msg.id)?;
     set("x-attempt", &msg.attempt.to_string())?;
-    if let Ok(authorization) = std::env::var("WEBHOOK_AUTHORIZATION") {
-        set("authorization", &authorization)?;
+    if let Some(authorization) = authorization {
+        set("authorization", authorization)?;
     }
     Ok(fields)
 }

@@ -16,6 +16,17 @@ pub struct RedisOptions {
     pub allow_eviction: bool,
 }
 
+/// The host and the port that a URL names; none for a socket of this machine.
+#[must_use]
+pub fn endpoint(url: &str) -> Option<(String, u16)> {
+    match url.into_connection_info().ok()?.addr() {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            Some((host.clone(), *port))
+        }
+        _ => None,
+    }
+}
+
 impl RedisStore {
     /// Connects and checks the server: Redis 7.0 or later, a master, and (unless allowed) one that
     /// never evicts keys.

@@ -1,0 +1,254 @@
+//! The limits of handlers by name, as `--limit` takes them.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::time;
+use crate::runtime::Limits;
+use crate::store::{OUTBOX_BYTES_MAX, OUTBOX_MAX};
+
+/// One limit that can be set by its name.
+struct Named {
+    name: &'static str,
+    what: &'static str,
+    kind: Kind,
+}
+
+/// What kind of value it has, where that is kept, and the largest that is taken.
+enum Kind {
+    Count(fn(&mut Limits) -> &mut usize, usize),
+    Bytes(fn(&mut Limits) -> &mut usize, usize),
+    Time(fn(&mut Limits) -> &mut Duration),
+}
+
+const MIB: usize = 1024 * 1024;
+
+/// All of them, but for time and memory, which have flags of their own.
+const ALL: [Named; 15] = [
+    Named {
+        name: "tables",
+        what: "tables of a component",
+        kind: Kind::Count(|l| &mut l.tables, 1000),
+    },
+    Named {
+        name: "table-elements",
+        what: "elements of a table",
+        kind: Kind::Count(|l| &mut l.table_elements, 10_000_000),
+    },
+    Named {
+        name: "instances",
+        what: "core instances of a component",
+        kind: Kind::Count(|l| &mut l.instances, 1000),
+    },
+    Named {
+        name: "stack",
+        what: "stack of guest code",
+        kind: Kind::Bytes(|l| &mut l.stack, 64 * MIB),
+    },
+    Named {
+        name: "resources",
+        what: "handles to things of the host that a run holds at a time",
+        kind: Kind::Count(|l| &mut l.resources, 1_000_000),
+    },
+    Named {
+        name: "call-bytes",
+        what: "handed to the host in one call, a verdict's reason included",
+        kind: Kind::Bytes(|l| &mut l.call_bytes, 256 * MIB),
+    },
+    Named {
+        name: "log-bytes",
+        what: "kept of what a run prints and logs",
+        kind: Kind::Bytes(|l| &mut l.log_bytes, 64 * MIB),
+    },
+    Named {
+        name: "log-lines",
+        what: "lines kept of it",
+        kind: Kind::Count(|l| &mut l.log_lines, 1_000_000),
+    },
+    Named {
+        name: "sends",
+        what: "messages that a run sends",
+        kind: Kind::Count(|l| &mut l.sends, OUTBOX_MAX),
+    },
+    Named {
+        name: "send-bytes",
+        what: "payloads and headers of them",
+        kind: Kind::Bytes(|l| &mut l.send_bytes, OUTBOX_BYTES_MAX),
+    },
+    Named {
+        name: "http-requests",
+        what: "HTTP requests of a run",
+        kind: Kind::Count(|l| &mut l.http_requests, 1_000_000),
+    },
+    Named {
+        name: "http-connect",
+        what: "until the connection of a request is there",
+        kind: Kind::Time(|l| &mut l.http_connect),
+    },
+    Named {
+        name: "http-total",
+        what: "until its response has been read",
+        kind: Kind::Time(|l| &mut l.http_total),
+    },
+    Named {
+        name: "component-bytes",
+        what: "component file",
+        kind: Kind::Bytes(|l| &mut l.component_bytes, 1024 * MIB),
+    },
+    Named {
+        name: "compile-time",
+        what: "until a component is compiled",
+        kind: Kind::Time(|l| &mut l.compile_time),
+    },
+];
+
+/// A limit and its value, checked.
+#[derive(Debug, Clone)]
+pub(super) struct LimitArg {
+    name: &'static str,
+    value: Value,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Value {
+    Number(usize),
+    Time(Duration),
+}
+
+/// Reads `NAME=VALUE`.
+pub(super) fn parse(text: &str) -> Result<LimitArg, String> {
+    let (name, value) = text
+        .split_once('=')
+        .ok_or_else(|| "give it as NAME=VALUE".to_owned())?;
+    let named = ALL.iter().find(|limit| limit.name == name).ok_or_else(|| {
+        let names: Vec<&str> = ALL.iter().map(|limit| limit.name).collect();
+        format!("there is no such limit; there are {}", names.join(", "))
+    })?;
+    let value = match named.kind {
+        Kind::Time(_) => Value::Time(time::some_duration(value)?),
+        Kind::Count(_, max) => Value::Number(number(value, max)?),
+        Kind::Bytes(_, max) => Value::Number(bytes(value, max)?),
+    };
+    Ok(LimitArg {
+        name: named.name,
+        value,
+    })
+}
+
+fn number(text: &str, max: usize) -> Result<usize, String> {
+    let number = text
+        .parse::<usize>()
+        .map_err(|_| format!("{text:?} is not a number"))?;
+    if number > max {
+        return Err(format!("{number} is over the most that is possible, {max}"));
+    }
+    Ok(number)
+}
+
+fn bytes(text: &str, max: usize) -> Result<usize, String> {
+    let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
+    let (digits, unit) = units
+        .iter()
+        .find_map(|(unit, size)| Some((text.strip_suffix(unit)?, *size)))
+        .unwrap_or((text, 1));
+    let help = || format!("{text:?} is not a size: use a number of bytes, or 64KiB, 4MiB");
+    let bytes = digits
+        .trim()
+        .parse::<usize>()
+        .ok()
+        .and_then(|number| number.checked_mul(unit))
+        .ok_or_else(help)?;
+    number(&bytes.to_string(), max)
+}
+
+/// Sets what was given, in its order.
+pub(super) fn apply(limits: &mut Limits, given: &[LimitArg]) {
+    for LimitArg { name, value } in given {
+        let Some(named) = ALL.iter().find(|limit| limit.name == *name) else {
+            continue;
+        };
+        match (&named.kind, *value) {
+            (Kind::Count(place, _) | Kind::Bytes(place, _), Value::Number(number)) => {
+                *place(limits) = number;
+            }
+            (Kind::Time(place), Value::Time(time)) => *place(limits) = time,
+            _ => {}
+        }
+    }
+}
+
+/// The names with their defaults, for the help.
+pub(super) fn help() -> String {
+    let mut limits = Limits::default();
+    let mut text =
+        "Another limit of handlers, as in --limit log-bytes=1MiB; may be repeated:\n".to_owned();
+    for Named { name, what, kind } in &ALL {
+        let default = match kind {
+            Kind::Count(place, _) => place(&mut limits).to_string(),
+            Kind::Bytes(place, _) => size(*place(&mut limits)),
+            Kind::Time(place) => format!("{:?}", place(&mut limits)),
+        };
+        let _ = write!(text, "\n  {name:<16} {default:>7}  {what}");
+    }
+    text
+}
+
+fn size(bytes: usize) -> String {
+    match bytes {
+        _ if bytes.is_multiple_of(1 << 20) => format!("{}MiB", bytes >> 20),
+        _ if bytes.is_multiple_of(1 << 10) => format!("{}KiB", bytes >> 10),
+        _ => bytes.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_limit_is_set_by_its_name_and_no_two_are_the_same() {
+        let default = Limits::default();
+        let mut seen = Vec::new();
+        for limit in &ALL {
+            let value = match limit.kind {
+                Kind::Time(_) => "123ms",
+                _ => "77",
+            };
+            let mut limits = default;
+            apply(
+                &mut limits,
+                &[parse(&format!("{}={value}", limit.name)).unwrap()],
+            );
+            assert_ne!(limits, default, "{}", limit.name);
+            assert!(!seen.contains(&limits), "{}", limit.name);
+            seen.push(limits);
+            assert!(help().contains(limit.name));
+        }
+    }
+
+    #[test]
+    fn values_are_checked() {
+        let set = |text: &str| {
+            let mut limits = Limits::default();
+            apply(&mut limits, &[parse(text).unwrap()]);
+            limits
+        };
+        assert_eq!(set("stack=1MiB").stack, MIB);
+        assert_eq!(set("log-bytes=2KiB").log_bytes, 2048);
+        assert_eq!(set("http-connect=2s").http_connect, Duration::from_secs(2));
+        for bad in [
+            "stack",
+            "nonsense=1",
+            "stack=-1",
+            "stack=1TiB",
+            "stack=1GiB",
+            "sends=1001",
+            "send-bytes=5MiB",
+            "http-total=5",
+            "http-total=0s",
+            "log-bytes=99999999999999999999GiB",
+        ] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! What handlers are given, on the command line: limits, permissions, and which files may be loaded
+//! at all.
+
+#![expect(
+    clippy::doc_markdown,
+    reason = "doc comments of arguments are help texts"
+)]
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+
+use super::limits::{self, LimitArg};
+use super::{Usage, folder, time};
+use crate::message::QueueName;
+use crate::runtime::{ComponentFile, HandlerError, HttpRule, Limits, Permissions, Runtime};
+use crate::text::printable;
+
+/// The longest secret, in bytes.
+const SECRET_MAX: u64 = 64 * 1024;
+
+#[derive(Debug, Args)]
+pub(super) struct SandboxArgs {
+    /// When a handler is stopped
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = time::some_duration,
+        env = "DQHOST_TIMEOUT")]
+    timeout: Duration,
+    /// How far a handler may move its own time limit [default: no further than --timeout]
+    #[arg(long, value_name = "DURATION", value_parser = time::some_duration,
+        env = "DQHOST_TIMEOUT_MAX")]
+    timeout_max: Option<Duration>,
+    /// Memory that a handler may have, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 64, env = "DQHOST_MEMORY",
+        value_parser = clap::value_parser!(u32).range(1..=4096))]
+    memory: u32,
+    #[arg(long = "limit", value_name = "NAME=VALUE", value_parser = limits::parse,
+        env = "DQHOST_LIMIT", value_delimiter = ',',
+        help = "Another limit of handlers; may be repeated, --help lists them",
+        long_help = limits::help())]
+    limits: Vec<LimitArg>,
+    /// Let handlers make HTTP requests to [http://|https://]HOST[:PORT]; may be repeated. HOST is a
+    /// name, *.NAME, * for any public one, an address or a network; addresses that are not public
+    /// have to be named
+    #[arg(
+        long,
+        value_name = "HOST",
+        env = "DQHOST_ALLOW_HTTP",
+        value_delimiter = ','
+    )]
+    allow_http: Vec<HttpRule>,
+    /// Let handlers send messages to this queue; may be repeated
+    #[arg(
+        long,
+        value_name = "QUEUE",
+        env = "DQHOST_ALLOW_SEND",
+        value_delimiter = ','
+    )]
+    allow_send: Vec<QueueName>,
+    /// An environment variable of handlers; may be repeated
+    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = variable)]
+    env: Vec<(String, String)>,
+    /// An environment variable of this process that handlers get as well; may be repeated
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "DQHOST_ENV_FROM",
+        value_delimiter = ','
+    )]
+    env_from: Vec<String>,
+    /// An environment variable of handlers with what is in this file, which is shown nowhere; may be
+    /// repeated
+    #[arg(long, value_name = "NAME=PATH", value_parser = variable, env = "DQHOST_SECRET_FILE",
+        value_delimiter = ',')]
+    secret_file: Vec<(String, String)>,
+    /// Load a handler's file only if this is its SHA-256; may be repeated, for several files
+    #[arg(long, value_name = "sha256:HEX", value_parser = digest, env = "DQHOST_HANDLER_DIGEST",
+        value_delimiter = ',')]
+    handler_digest: Vec<String>,
+}
+
+fn variable(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if is_name(name) && !value.contains('\0') => {
+            Ok((name.to_owned(), value.to_owned()))
+        }
+        Some((name, _)) if !is_name(name) => Err(format!("{name:?} cannot be a name")),
+        _ => Err("give it as NAME=VALUE".to_owned()),
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains(['=', '\0'])
+}
+
+fn digest(text: &str) -> Result<String, String> {
+    let hex = text.strip_prefix("sha256:").unwrap_or(text);
+    if hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_hexdigit()) {
+        Ok(hex.to_ascii_lowercase())
+    } else {
+        Err(
+            "give it as sha256: and 64 hexadecimal digits; `dqhost check FILE` prints it"
+                .to_owned(),
+        )
+    }
+}
+
+impl SandboxArgs {
+    pub(super) fn limits(&self) -> Limits {
+        let mut limits = Limits {
+            time: self.timeout,
+            time_max: self.timeout_max.unwrap_or(self.timeout).max(self.timeout),
+            memory: self.memory as usize * 1024 * 1024,
+            ..Limits::default()
+        };
+        limits::apply(&mut limits, &self.limits);
+        limits
+    }
+
+    /// The queues that handlers may send to.
+    pub(super) fn allow_send(&self) -> &[QueueName] {
+        &self.allow_send
+    }
+
+    /// What handlers may do. `never` is where no request goes, whatever is allowed.
+    pub(super) fn permissions(
+        &self,
+        never: Option<(String, u16)>,
+        retries_default: u32,
+    ) -> Result<Permissions, Usage> {
+        let mut env = self.env.clone();
+        for name in &self.env_from {
+            let value = std::env::var(name).map_err(|error| {
+                Usage(format!(
+                    "--env-from {name}: {error}; set it, or leave it out"
+                ))
+            })?;
+            env.push((name.clone(), value));
+        }
+        let mut secrets = Vec::new();
+        for (name, path) in &self.secret_file {
+            secrets.push((name.clone(), secret(name, Path::new(path))?));
+        }
+        let mut names: Vec<&str> = env
+            .iter()
+            .chain(&secrets)
+            .map(|(n, _)| n.as_str())
+            .collect();
+        names.sort_unstable();
+        if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(Usage(format!(
+                "the environment variable {} is given twice",
+                pair[0]
+            )));
+        }
+        Ok(Permissions {
+            http: self.allow_http.clone(),
+            never: never.into_iter().collect(),
+            env,
+            secrets,
+            sends: self.allow_send.clone(),
+            retries_default,
+        })
+    }
+
+    /// Reads a handler's file, if it is one that may be loaded.
+    pub(super) fn read(
+        &self,
+        runtime: &Runtime,
+        path: &Path,
+    ) -> Result<ComponentFile, HandlerError> {
+        let file = runtime.read(path)?;
+        if self.handler_digest.is_empty() || self.handler_digest.iter().any(|d| **d == *file.digest)
+        {
+            return Ok(file);
+        }
+        Err(HandlerError::Invalid {
+            reason: format!(
+                "its digest is sha256:{}, which is not the one of --handler-digest",
+                file.digest
+            ),
+            path: file.name,
+        })
+    }
+}
+
+/// What is in the file, without the line end that editors put there.
+fn secret(name: &str, path: &Path) -> Result<String, Usage> {
+    use std::io::Read;
+    let fail = |reason: String| {
+        Usage(format!(
+            "--secret-file {name}: cannot read {}: {reason}",
+            path.display()
+        ))
+    };
+    let mut text = String::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(SECRET_MAX + 1).read_to_string(&mut text))
+        .map_err(|error| fail(error.to_string()))?;
+    if text.len() as u64 > SECRET_MAX {
+        return Err(fail(format!("it has more than {SECRET_MAX} bytes")));
+    }
+    let text = text.strip_suffix('\n').unwrap_or(&text);
+    let text = text.strip_suffix('\r').unwrap_or(text);
+    if text.contains('\0') {
+        return Err(fail("there is a zero byte in it".to_owned()));
+    }
+    Ok(text.to_owned())
+}
+
+/// A folder of ours alone for compiled code, or none when there is no place for it or others can
+/// write there: what is in it is executed.
+pub(super) fn cache_folder() -> Option<PathBuf> {
+    use std::os::unix::fs::MetadataExt;
+    let folder = folder::of_user("XDG_CACHE_HOME", ".cache")?;
+    if let Err(error) = folder::make(&folder) {
+        tracing::debug!(
+            "compiled code is not cached in {}: {error}",
+            folder.display()
+        );
+        return None;
+    }
+    let metadata = std::fs::metadata(&folder).ok()?;
+    if metadata.uid() != rustix::process::geteuid().as_raw() {
+        tracing::warn!(
+            "compiled code is not cached: {} belongs to another user",
+            printable(&folder.display().to_string())
+        );
+        return None;
+    }
+    if metadata.mode() & 0o077 != 0 {
+        tracing::warn!(
+            "compiled code is not cached: others can write to {}; mend it with `chmod 700 {}`",
+            printable(&folder.display().to_string()),
+            printable(&folder.display().to_string()),
+        );
+        return None;
+    }
+    Some(folder)
+}

@@ -1,0 +1,325 @@
+//! The HTTP requests of handlers: to the places that are allowed, at addresses that are checked
+//! when they are dialled, within limits. A connection a request; redirects are the guest's own to
+//! follow.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, timeout_at};
+use tokio_rustls::TlsConnector;
+use wasmtime_wasi_http::io::TokioIo;
+use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpHooks};
+
+use super::guest_log::GuestLog;
+use super::limits::Limits;
+use super::permissions::{Permissions, Scheme, Target};
+
+/// A future on its way to wasmtime.
+type Boxed<T> = Box<dyn Future<Output = T> + Send>;
+
+/// What a request becomes: the response, and what drives the rest of its connection.
+type Exchange = (http::Response<WasiBody>, Boxed<Result<(), Error>>);
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// What all handlers of a host have in common.
+pub(super) struct Web {
+    permissions: Arc<Permissions>,
+    limits: Limits,
+    /// Made when the first request needs it.
+    tls: OnceLock<TlsConnector>,
+}
+
+/// The requests of one run.
+pub(super) struct Requests {
+    web: Arc<Web>,
+    log: GuestLog,
+    made: usize,
+}
+
+impl Requests {
+    pub(super) fn new(web: Arc<Web>, log: GuestLog) -> Self {
+        Self { web, log, made: 0 }
+    }
+}
+
+impl WasiHttpHooks for Requests {
+    fn send_request(
+        &mut self,
+        request: http::Request<WasiBody>,
+        options: Option<RequestOptions>,
+        _processed: Boxed<Result<(), Error>>,
+    ) -> Boxed<Result<Exchange, Error>> {
+        self.made += 1;
+        let (web, log, number) = (Arc::clone(&self.web), self.log.clone(), self.made);
+        Box::new(async move {
+            let max = web.limits.http_requests;
+            if number > max {
+                log.refuse(format!(
+                    "refused: more than {max} HTTP requests (--limit http-requests)"
+                ));
+                return Err(Error::ConnectionLimitReached);
+            }
+            web.send(request, options.unwrap_or_default(), &log).await
+        })
+    }
+}
+
+impl Web {
+    pub(super) fn new(permissions: Arc<Permissions>, limits: Limits) -> Self {
+        Self {
+            permissions,
+            limits,
+            tls: OnceLock::new(),
+        }
+    }
+
+    async fn send(
+        &self,
+        mut request: http::Request<WasiBody>,
+        options: RequestOptions,
+        log: &GuestLog,
+    ) -> Result<Exchange, Error> {
+        let end = Instant::now() + self.limits.http_total;
+        let within = |limit: Option<Duration>| {
+            let limit = limit.unwrap_or(self.limits.http_total);
+            Instant::now().checked_add(limit).unwrap_or(end).min(end)
+        };
+        let target = target_of(request.uri()).ok_or(Error::HttpRequestUriInvalid)?;
+        if !self.permissions.allows(&target) {
+            log.refuse(format!(
+                "refused: {} {target} is not allowed (--allow-http)",
+                request.method()
+            ));
+            return Err(Error::HttpRequestDenied);
+        }
+        let connect = within(Some(
+            options
+                .connect_timeout
+                .unwrap_or(self.limits.http_connect)
+                .min(self.limits.http_connect),
+        ));
+        let stream = timeout_at(connect, self.connect(&target, log))
+            .await
+            .map_err(|_| Error::ConnectionTimeout)??;
+        // What is sent names the path alone; the host is in its header.
+        *request.uri_mut() = request
+            .uri()
+            .path_and_query()
+            .map_or(Ok(http::Uri::from_static("/")), |path| {
+                http::Uri::builder().path_and_query(path.clone()).build()
+            })
+            .map_err(|_| Error::HttpRequestUriInvalid)?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| broken(&error))?;
+        // Ends when it is dropped, at the latest with the guest.
+        let connection = wasmtime_wasi::runtime::spawn(connection);
+        let response = timeout_at(
+            within(options.first_byte_timeout),
+            sender.send_request(request),
+        )
+        .await
+        .map_err(|_| Error::ConnectionReadTimeout)?
+        .map_err(|error| broken(&error))?;
+        let between = options.between_bytes_timeout;
+        let response = response.map(|body| Timed::new(body, between, end).boxed_unsync());
+        let rest = async move {
+            // The body has told what went wrong.
+            let _ = connection.await;
+            Ok(())
+        };
+        Ok((response, Box::new(rest)))
+    }
+
+    /// A connection to one of the addresses of the target that may be reached.
+    async fn connect(&self, target: &Target, log: &GuestLog) -> Result<Box<dyn Stream>, Error> {
+        let not_found = |_| Error::DnsError {
+            rcode: None,
+            info_code: None,
+        };
+        let place = (target.host.as_str(), target.port);
+        let found: Vec<SocketAddr> = tokio::net::lookup_host(place)
+            .await
+            .map_err(not_found)?
+            .collect();
+        let never = self.never(target.port).await;
+        let may = |address: &SocketAddr| {
+            !never.contains(&address.ip().to_canonical())
+                && self.permissions.allows_address(target, address.ip())
+        };
+        let allowed: Vec<SocketAddr> = found.iter().copied().filter(may).collect();
+        if allowed.is_empty() {
+            let Some(address) = found.first() else {
+                return Err(Error::DestinationNotFound);
+            };
+            let why = if never.contains(&address.ip().to_canonical()) {
+                "the store's own address"
+            } else {
+                "not public; --allow-http has to name the address or its network"
+            };
+            log.refuse(format!("refused: {target} is {}: {why}", address.ip()));
+            return Err(Error::DestinationIpProhibited);
+        }
+        // Tries one after another.
+        let stream = TcpStream::connect(allowed.as_slice())
+            .await
+            .map_err(|error| not_connected(&error))?;
+        let _ = stream.set_nodelay(true);
+        match target.scheme {
+            Scheme::Http => Ok(Box::new(stream)),
+            Scheme::Https => {
+                let name = ServerName::try_from(target.host.clone())
+                    .map_err(|_| Error::HttpRequestUriInvalid)?;
+                let stream = self.tls().connect(name, stream).await;
+                Ok(Box::new(stream.map_err(|error| not_trusted(&error))?))
+            }
+        }
+    }
+
+    /// The store's addresses, as far as its port is the one that is wanted. What cannot be resolved
+    /// cannot be reached either.
+    async fn never(&self, port: u16) -> Vec<std::net::IpAddr> {
+        let mut all = Vec::new();
+        for (host, of) in &self.permissions.never {
+            if *of == port
+                && let Ok(found) = tokio::net::lookup_host((host.as_str(), port)).await
+            {
+                all.extend(found.map(|address| address.ip().to_canonical()));
+            }
+        }
+        all
+    }
+
+    /// Trusts what this machine trusts (`SSL_CERT_FILE` and `SSL_CERT_DIR` included), or the roots
+    /// of Mozilla when it has none.
+    fn tls(&self) -> &TlsConnector {
+        self.tls.get_or_init(|| {
+            let mut roots = rustls::RootCertStore::empty();
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            if roots.is_empty() {
+                roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+            }
+            let provider = Arc::new(rustls::crypto::ring::default_provider());
+            let config = rustls::ClientConfig::builder_with_provider(provider)
+                .with_safe_default_protocol_versions()
+                .expect("the provider is one of rustls and has its default versions")
+                .with_root_certificates(roots)
+                .with_no_client_auth();
+            TlsConnector::from(Arc::new(config))
+        })
+    }
+}
+
+fn target_of(uri: &http::Uri) -> Option<Target> {
+    let scheme = match uri.scheme_str()? {
+        "http" => Scheme::Http,
+        "https" => Scheme::Https,
+        _ => return None,
+    };
+    // Who is named before an @ is not the host.
+    let authority = uri.authority().filter(|a| !a.as_str().contains('@'))?;
+    Some(Target::of(scheme, authority.host(), authority.port_u16()))
+}
+
+fn not_connected(error: &io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => Error::ConnectionRefused,
+        io::ErrorKind::TimedOut => Error::ConnectionTimeout,
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            Error::DestinationIpUnroutable
+        }
+        _ => Error::DestinationUnavailable,
+    }
+}
+
+fn not_trusted(error: &io::Error) -> Error {
+    let cause = error
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match cause {
+        Some(rustls::Error::InvalidCertificate(_)) => Error::TlsCertificateError,
+        Some(_) => Error::TlsProtocolError,
+        None => Error::ConnectionTerminated,
+    }
+}
+
+fn broken(error: &hyper::Error) -> Error {
+    if error.is_parse() {
+        Error::HttpProtocolError
+    } else if error.is_incomplete_message() {
+        Error::HttpResponseIncomplete
+    } else {
+        Error::ConnectionTerminated
+    }
+}
+
+/// A response's body that ends with an error when it has not come by its time.
+struct Timed {
+    body: Incoming,
+    between: Option<Duration>,
+    end: Instant,
+    sleep: Pin<Box<Sleep>>,
+}
+
+impl Timed {
+    fn new(body: Incoming, between: Option<Duration>, end: Instant) -> Self {
+        let mut timed = Self {
+            body,
+            between,
+            end,
+            sleep: Box::pin(tokio::time::sleep_until(end)),
+        };
+        timed.start_again();
+        timed
+    }
+
+    fn start_again(&mut self) {
+        let next = self
+            .between
+            .and_then(|between| Instant::now().checked_add(between));
+        let end = next.map_or(self.end, |next| next.min(self.end));
+        self.sleep.as_mut().reset(end);
+    }
+}
+
+impl Body for Timed {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+            self.start_again();
+            return Poll::Ready(frame.map(|frame| frame.map_err(|error| broken(&error))));
+        }
+        self.sleep
+            .as_mut()
+            .poll(cx)
+            .map(|()| Some(Err(Error::HttpResponseTimeout)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,519 @@
+//! What handlers are allowed beyond computing and printing: nothing that is not named here.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use crate::message::QueueName;
+
+/// What the handlers of a host may do. The same for all of them.
+#[derive(Clone, Default)]
+pub struct Permissions {
+    /// Where their HTTP requests may go.
+    pub http: Vec<HttpRule>,
+    /// Where no request goes, whatever is allowed: hosts and ports of the store.
+    pub never: Vec<(String, u16)>,
+    /// Their environment.
+    pub env: Vec<(String, String)>,
+    /// The part of their environment that is never shown.
+    pub secrets: Vec<(String, String)>,
+    /// The queues that they may send to.
+    pub sends: Vec<QueueName>,
+    /// The retries of what they send without saying.
+    pub retries_default: u32,
+}
+
+impl Permissions {
+    /// The text with every secret replaced by its name. What a handler takes apart, encodes or
+    /// sends elsewhere cannot be recognised.
+    #[must_use]
+    pub fn without_secrets<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let mut text = Cow::Borrowed(text);
+        for (name, value) in &self.secrets {
+            if !value.is_empty() && text.contains(value.as_str()) {
+                text = Cow::Owned(text.replace(value.as_str(), &format!("[secret {name}]")));
+            }
+        }
+        text
+    }
+}
+
+/// The values of secrets are left out.
+impl fmt::Debug for Permissions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.secrets.iter().map(|(name, _)| name.as_str()).collect();
+        f.debug_struct("Permissions")
+            .field("http", &self.http)
+            .field("never", &self.never)
+            .field("env", &self.env)
+            .field("secrets", &names)
+            .field("sends", &self.sends)
+            .field("retries_default", &self.retries_default)
+            .finish()
+    }
+}
+
+/// How a request is carried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheme {
+    /// In the clear; port 80.
+    Http,
+    /// Over TLS; port 443.
+    Https,
+}
+
+impl Scheme {
+    /// The port of a URL that names none.
+    #[must_use]
+    pub fn port(self) -> u16 {
+        match self {
+            Self::Http => 80,
+            Self::Https => 443,
+        }
+    }
+
+    /// As in a URL.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+}
+
+/// Where a request wants to go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// By what.
+    pub scheme: Scheme,
+    /// A name or an address, in lower case, without brackets.
+    pub host: String,
+    /// At which port.
+    pub port: u16,
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = self.scheme.as_str();
+        if self.host.contains(':') {
+            write!(f, "{scheme}://[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{scheme}://{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// One place that requests may go to: `[http://|https://]HOST[:PORT]`. Without a scheme both, each at
+/// its usual port unless one is named. HOST is a name, `*.NAME` for all names below it, `*` for any
+/// name, an address, or a network such as `10.0.0.0/8`.
+///
+/// Addresses that are not public (loopback, private, link-local and so on, the metadata services of
+/// clouds among them) are reached only by a rule that names the address or its network, also when
+/// they are what an allowed name resolves to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpRule {
+    scheme: Option<Scheme>,
+    hosts: Hosts,
+    port: Option<u16>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Hosts {
+    Any,
+    Below(String),
+    Name(String),
+    Network(IpAddr, u8),
+}
+
+/// Why a rule was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0}; use [http://|https://]HOST[:PORT], where HOST is a name, *.NAME, *, an address or a network as in 10.0.0.0/8"
+)]
+pub struct HttpRuleError(String);
+
+impl FromStr for HttpRule {
+    type Err = HttpRuleError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let fail = |what: &str| Err(HttpRuleError(what.to_owned()));
+        let (scheme, rest) = match text.split_once("://") {
+            Some(("http", rest)) => (Some(Scheme::Http), rest),
+            Some(("https", rest)) => (Some(Scheme::Https), rest),
+            Some(_) => return fail("the scheme is neither http nor https"),
+            None => (None, text),
+        };
+        let rest = rest.strip_suffix('/').unwrap_or(rest);
+        let (host, port) = split_port(rest)?;
+        let host = normal(host);
+        let hosts = match host.as_str() {
+            "" => return fail("the host is missing"),
+            "*" => Hosts::Any,
+            host => match host.strip_prefix("*.") {
+                Some(name) => Hosts::Below(checked_name(name)?),
+                None => network(host)?.map_or_else(
+                    || checked_name(host).map(Hosts::Name),
+                    |(address, bits)| Ok(Hosts::Network(address, bits)),
+                )?,
+            },
+        };
+        Ok(Self {
+            scheme,
+            hosts,
+            port,
+        })
+    }
+}
+
+fn split_port(text: &str) -> Result<(&str, Option<u16>), HttpRuleError> {
+    let number = |port: &str| {
+        port.parse::<u16>()
+            .ok()
+            .filter(|port| *port != 0)
+            .map(Some)
+            .ok_or_else(|| HttpRuleError(format!("{port:?} is not a port")))
+    };
+    if let Some(inside) = text.strip_prefix('[') {
+        let Some((host, after)) = inside.split_once(']') else {
+            return Err(HttpRuleError("the bracket is not closed".to_owned()));
+        };
+        return match after.strip_prefix(':') {
+            Some(port) => Ok((host, number(port)?)),
+            None if after.is_empty() => Ok((host, None)),
+            None => Err(HttpRuleError(format!("{after:?} is not a port"))),
+        };
+    }
+    match text.split_once(':') {
+        // An IPv6 address without brackets has no port.
+        Some((_, rest)) if rest.contains(':') => Ok((text, None)),
+        Some((host, port)) => Ok((host, number(port)?)),
+        None => Ok((text, None)),
+    }
+}
+
+/// As hosts are compared.
+fn normal(host: &str) -> String {
+    host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase()
+}
+
+fn checked_name(name: &str) -> Result<String, HttpRuleError> {
+    let is_label = |label: &str| {
+        !label.is_empty()
+            && label
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+    };
+    if name.split('.').all(is_label) {
+        Ok(name.to_owned())
+    } else {
+        Err(HttpRuleError(format!("{name:?} is not the name of a host")))
+    }
+}
+
+/// An address or a network; none when it is neither.
+fn network(text: &str) -> Result<Option<(IpAddr, u8)>, HttpRuleError> {
+    let (address, bits) = match text.split_once('/') {
+        Some((address, bits)) => (address, Some(bits)),
+        None => (text, None),
+    };
+    let Ok(address) = address.parse::<IpAddr>() else {
+        return Ok(None);
+    };
+    let address = address.to_canonical();
+    let whole = if address.is_ipv4() { 32 } else { 128 };
+    let bits = match bits {
+        None => whole,
+        Some(bits) => bits
+            .parse()
+            .ok()
+            .filter(|bits| *bits <= whole)
+            .ok_or_else(|| HttpRuleError(format!("{bits:?} is not a length from 0 to {whole}")))?,
+    };
+    Ok(Some((address, bits)))
+}
+
+impl HttpRule {
+    fn is_for(&self, target: &Target) -> bool {
+        self.scheme.is_none_or(|scheme| scheme == target.scheme)
+            && self.port.unwrap_or(target.scheme.port()) == target.port
+    }
+
+    fn names(&self, target: &Target) -> bool {
+        self.is_for(target)
+            && match &self.hosts {
+                Hosts::Any => true,
+                Hosts::Below(name) => target
+                    .host
+                    .strip_suffix(name.as_str())
+                    .is_some_and(|rest| rest.len() > 1 && rest.ends_with('.')),
+                Hosts::Name(name) => *name == target.host,
+                Hosts::Network(..) => target
+                    .host
+                    .parse()
+                    .is_ok_and(|address| self.covers(target, address)),
+            }
+    }
+
+    fn covers(&self, target: &Target, address: IpAddr) -> bool {
+        let Hosts::Network(network, bits) = self.hosts else {
+            return false;
+        };
+        self.is_for(target)
+            && match (network, address.to_canonical()) {
+                (IpAddr::V4(a), IpAddr::V4(b)) => {
+                    let shift = 32 - u32::from(bits);
+                    u32::from(a).checked_shr(shift) == u32::from(b).checked_shr(shift)
+                }
+                (IpAddr::V6(a), IpAddr::V6(b)) => {
+                    let shift = 128 - u32::from(bits);
+                    u128::from(a).checked_shr(shift) == u128::from(b).checked_shr(shift)
+                }
+                _ => false,
+            }
+    }
+}
+
+impl Permissions {
+    /// True when a request may be made to this target, as far as its name tells.
+    #[must_use]
+    pub fn allows(&self, target: &Target) -> bool {
+        self.http.iter().any(|rule| rule.names(target))
+    }
+
+    /// True when a request to this target may be made to this address, which is what its name
+    /// resolves to.
+    #[must_use]
+    pub fn allows_address(&self, target: &Target, address: IpAddr) -> bool {
+        is_public(address) || self.http.iter().any(|rule| rule.covers(target, address))
+    }
+}
+
+impl Target {
+    /// The target of a URL with this scheme and authority; none when it is not one of HTTP.
+    #[must_use]
+    pub fn of(scheme: Scheme, host: &str, port: Option<u16>) -> Self {
+        let host = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'))
+            .unwrap_or(host);
+        Self {
+            scheme,
+            host: normal(host),
+            port: port.unwrap_or(scheme.port()),
+        }
+    }
+}
+
+/// True for addresses of the public internet, by the special-purpose registries of IANA (RFC 6890 and
+/// its successors). Of an address that stands for an IPv4 address that one decides.
+fn is_public(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(address) => is_public_v4(address),
+        IpAddr::V6(address) => is_public_v6(address),
+    }
+}
+
+fn is_public_v4(address: Ipv4Addr) -> bool {
+    let [a, b, c, _] = address.octets();
+    !(address.is_loopback()
+        || address.is_private()
+        || address.is_link_local()
+        || address.is_multicast()
+        || address.is_documentation()
+        || a == 0
+        || a >= 240
+        || (a, b) == (100, b & 0x3f | 64)
+        || (a, b, c) == (192, 0, 0)
+        || (a, b, c) == (192, 88, 99)
+        || (a, b & 0xfe) == (198, 18))
+}
+
+fn is_public_v6(address: Ipv6Addr) -> bool {
+    let segments = address.segments();
+    let v4 = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
+    match segments {
+        // NAT64, and 6to4.
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
+            is_public_v4(v4(high, low))
+        }
+        // Protocol assignments (Teredo among them), and documentation.
+        [0x2001, second, ..] if second < 0x200 || second == 0xdb8 => false,
+        [0x3fff, second, ..] if second < 0x1000 => false,
+        [first, ..] => first & 0xe000 == 0x2000,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(url: &str) -> Target {
+        let uri: http::Uri = url.parse().unwrap();
+        let scheme = if uri.scheme_str() == Some("http") {
+            Scheme::Http
+        } else {
+            Scheme::Https
+        };
+        Target::of(scheme, uri.host().unwrap(), uri.port_u16())
+    }
+
+    fn allowing(rules: &[&str]) -> Permissions {
+        Permissions {
+            http: rules.iter().map(|rule| rule.parse().unwrap()).collect(),
+            ..Permissions::default()
+        }
+    }
+
+    #[test]
+    fn a_rule_names_scheme_host_and_port() {
+        for (rule, yes, no) in [
+            (
+                "api.example.com",
+                vec!["http://api.example.com/x", "https://API.example.com./"],
+                vec![
+                    "https://api.example.com:8443/",
+                    "https://example.com/",
+                    "https://xapi.example.com/",
+                    "https://api.example.com.evil.org/",
+                ],
+            ),
+            (
+                "https://api.example.com",
+                vec!["https://api.example.com:443/"],
+                vec!["http://api.example.com/", "http://api.example.com:443/"],
+            ),
+            (
+                "api.example.com:8080",
+                vec!["http://api.example.com:8080/"],
+                vec!["http://api.example.com/"],
+            ),
+            (
+                "*.example.com",
+                vec!["https://a.b.example.com/"],
+                vec!["https://example.com/", "https://badexample.com/"],
+            ),
+            (
+                "*",
+                vec!["https://anything.org/", "http://[2606:4700::1]/"],
+                vec!["https://anything.org:22/"],
+            ),
+            (
+                "10.0.0.0/8:8080",
+                vec!["http://10.1.2.3:8080/"],
+                vec!["http://11.1.2.3:8080/", "http://10.1.2.3/"],
+            ),
+            (
+                "[::1]:80",
+                vec!["http://[::1]/"],
+                vec!["https://[::1]/", "http://[::2]/"],
+            ),
+        ] {
+            let permissions = allowing(&[rule]);
+            for url in yes {
+                assert!(permissions.allows(&target(url)), "{rule} {url}");
+            }
+            for url in no {
+                assert!(!permissions.allows(&target(url)), "{rule} {url}");
+            }
+        }
+    }
+
+    #[test]
+    fn bad_rules_are_refused() {
+        for bad in [
+            "",
+            "ftp://a.b",
+            "a b",
+            "http://",
+            "a:0",
+            "a:99999",
+            "[::1",
+            "10.0.0.0/33",
+            "*.",
+            "a/b",
+            "user@host",
+            "*:x",
+            "a..b",
+        ] {
+            let refused = bad.parse::<HttpRule>();
+            assert!(refused.is_err(), "{bad}: {refused:?}");
+        }
+    }
+
+    #[test]
+    fn addresses_that_are_not_public_must_be_named() {
+        let any = allowing(&["*"]);
+        let to = |address: &str| target(&format!("http://{address}/"));
+        for address in [
+            "127.0.0.1",
+            "127.9.9.9",
+            "10.0.0.1",
+            "172.16.0.1",
+            "192.168.1.1",
+            "169.254.169.254",
+            "100.64.0.1",
+            "100.127.255.255",
+            "0.0.0.0",
+            "192.0.0.192",
+            "198.19.0.1",
+            "224.0.0.1",
+            "255.255.255.255",
+            "[::1]",
+            "[::]",
+            "[::ffff:127.0.0.1]",
+            "[::ffff:169.254.169.254]",
+            "[::127.0.0.1]",
+            "[fd00:ec2::254]",
+            "[fe80::1]",
+            "[ff02::1]",
+            "[64:ff9b::7f00:1]",
+            "[64:ff9b:1::1]",
+            "[2002:7f00:1::]",
+            "[2001::1]",
+            "[2001:db8::1]",
+            "[100::1]",
+        ] {
+            let ip: IpAddr = address.trim_matches(['[', ']']).parse().unwrap();
+            assert!(!any.allows_address(&to(address), ip), "{address}");
+            let named = allowing(&[address]);
+            assert!(
+                named.allows(&to(address)) && named.allows_address(&to(address), ip),
+                "{address}"
+            );
+        }
+        for address in [
+            "1.1.1.1",
+            "100.63.0.1",
+            "100.128.0.1",
+            "172.32.0.1",
+            "[2606:4700::1]",
+            "[64:ff9b::101:101]",
+            "[2002:101:101::]",
+        ] {
+            let ip: IpAddr = address.trim_matches(['[', ']']).parse().unwrap();
+            assert!(any.allows_address(&to(address), ip), "{address}");
+        }
+        let inside = allowing(&["intern.example", "10.0.0.0/8"]);
+        let by_name = target("http://intern.example/");
+        assert!(inside.allows_address(&by_name, "10.2.3.4".parse().unwrap()));
+        assert!(!inside.allows_address(&by_name, "127.0.0.1".parse().unwrap()));
+    }
+
+    #[test]
+    fn secrets_are_taken_out_of_texts_and_debug_output() {
+        let permissions = Permissions {
+            secrets: vec![
+                ("TOKEN".into(), "hunter2".into()),
+                ("EMPTY".into(), String::new()),
+            ],
+            ..Permissions::default()
+        };
+        assert_eq!(
+            permissions.without_secrets("a hunter2 b hunter2"),
+            "a [secret TOKEN] b [secret TOKEN]"
+        );
+        assert!(!format!("{permissions:?}").contains("hunter2"));
+    }
+}

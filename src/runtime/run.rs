@@ -1,0 +1,255 @@
+//! One run of a handler, and how it ended.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use wasmtime::component::ResourceTableError;
+use wasmtime::{Engine, Store, Trap, UpdateDeadline};
+
+use super::guest_log::{LogLine, Source, text_of};
+use super::imports::dqhost::queue::types as wit;
+use super::imports::{Common, ConsumerPre, State};
+use super::limits::{Deadline, Exceeded};
+use super::outbox::Outbox;
+use crate::message::{Headers, Outgoing};
+use crate::text::cut;
+use crate::verdict::Outcome;
+
+/// Bytes of a guest's reason that are kept.
+const REASON_MAX: usize = 1024;
+
+/// What a handler is told of a delivery.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// The message's id.
+    pub id: String,
+    /// The queue that it came through.
+    pub queue: String,
+    /// As sent.
+    pub payload: Vec<u8>,
+    /// As sent.
+    pub headers: Headers,
+    /// 1 on the first delivery.
+    pub attempt: u32,
+    /// The number of the last attempt.
+    pub attempts_max: u32,
+    /// Unix milliseconds, when known.
+    pub sent_at_ms: Option<u64>,
+    /// Unix milliseconds, when it waited for a time.
+    pub due_at_ms: Option<u64>,
+}
+
+/// What came of one run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// How long it took, with making the sandbox.
+    pub duration: Duration,
+    /// What the guest printed and logged and what the host has to say of it, cut at the limits.
+    pub log: Vec<LogLine>,
+    /// The most linear memory that it had, bytes.
+    pub memory: usize,
+    /// What it sent; empty unless it acked.
+    pub outbox: Vec<Outgoing>,
+    /// Calls that were refused.
+    pub refused: usize,
+}
+
+impl Report {
+    /// Of a run that no guest had a part in, or of one that was stopped.
+    #[must_use]
+    pub fn without_guest(outcome: Outcome, duration: Duration) -> Self {
+        Self {
+            outcome,
+            duration,
+            log: Vec::new(),
+            memory: 0,
+            outbox: Vec::new(),
+            refused: 0,
+        }
+    }
+
+    /// The log as one text.
+    #[must_use]
+    pub fn log_text(&self) -> String {
+        text_of(&self.log)
+    }
+}
+
+/// A component that is ready to run.
+pub struct Handler {
+    pub(super) pre: ConsumerPre<State>,
+    pub(super) engine: Engine,
+    pub(super) common: Arc<Common>,
+    pub(super) digest: Arc<str>,
+}
+
+impl Handler {
+    /// The SHA-256 of the component file that was loaded, hexadecimal.
+    #[must_use]
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// Runs the handler once, in an instance of its own. Dropping the future stops the guest.
+    pub async fn run(&self, call: Call) -> Report {
+        let started = Instant::now();
+        let deadline = Deadline::new(self.common.limits);
+        let outbox = Outbox::new(call.id.clone(), call.queue.clone());
+        let mut store = self.store(deadline.clone(), outbox);
+        let result = {
+            let mut work = std::pin::pin!(async {
+                let handler = self.pre.instantiate_async(&mut store).await?;
+                handler
+                    .dqhost_queue_handler()
+                    .call_handle(&mut store, &message(call))
+                    .await
+            });
+            loop {
+                match tokio::time::timeout_at(deadline.at().into(), &mut work).await {
+                    Ok(result) => break Some(result),
+                    Err(_) if deadline.is_over() => break None,
+                    // The guest has moved its limit meanwhile.
+                    Err(_) => {}
+                }
+            }
+        };
+        let state = store.into_data();
+        let log = state.log.lines(&self.common.permissions);
+        let outcome = match result {
+            Some(Ok(verdict)) => self.verdict(verdict),
+            None => Outcome::TimedOut {
+                limit: deadline.limit(),
+            },
+            Some(Err(error)) => self.failure(&error, &state, &log),
+        };
+        let outbox = match outcome {
+            Outcome::Acked => state.outbox.into_taken(),
+            _ => Vec::new(),
+        };
+        Report {
+            outcome,
+            duration: started.elapsed(),
+            log,
+            memory: state.ceiling.used,
+            outbox,
+            refused: state.log.refused(),
+        }
+    }
+
+    /// A store within the limits.
+    fn store(&self, deadline: Deadline, outbox: Outbox) -> Store<State> {
+        let state = State::new(&self.common, deadline.clone(), outbox);
+        let mut store = Store::new(&self.engine, state);
+        store.limiter(|state| &mut state.ceiling);
+        store.set_hostcall_fuel(self.common.limits.call_bytes);
+        store.set_epoch_deadline(1);
+        store.epoch_deadline_callback(move |_| {
+            if deadline.is_over() {
+                Err(wasmtime::format_err!("time limit reached"))
+            } else {
+                Ok(UpdateDeadline::Yield(1))
+            }
+        });
+        store
+    }
+
+    fn verdict(&self, verdict: wit::Verdict) -> Outcome {
+        match verdict {
+            wit::Verdict::Ack => Outcome::Acked,
+            wit::Verdict::Nack(nack) => Outcome::Nacked {
+                delay: nack.delay_ms.map(Duration::from_millis),
+                reason: self.reason(&nack.reason.unwrap_or_default()),
+            },
+            wit::Verdict::Reject(reason) => Outcome::Rejected {
+                reason: self.reason(&reason),
+            },
+        }
+    }
+
+    /// A text of the guest as it is kept.
+    fn reason(&self, text: &str) -> String {
+        let text = self.common.permissions.without_secrets(text);
+        cut(&text, REASON_MAX).into_owned()
+    }
+
+    /// How a run ended that brought an error instead of a verdict.
+    fn failure(&self, error: &wasmtime::Error, state: &State, log: &[LogLine]) -> Outcome {
+        let limits = &self.common.limits;
+        let over = |what: String| Outcome::OverLimit { what };
+        match state.ceiling.exceeded {
+            Some(Exceeded::Memory) => {
+                return Outcome::OutOfMemory {
+                    limit: limits.memory,
+                };
+            }
+            Some(Exceeded::TableElements) => {
+                let max = limits.table_elements;
+                return over(format!(
+                    "{max} elements of a table (--limit table-elements)"
+                ));
+            }
+            None => {}
+        }
+        if state.deadline.is_over() {
+            return Outcome::TimedOut {
+                limit: state.deadline.limit(),
+            };
+        }
+        if let Some(exit) = error.downcast_ref::<wasmtime_wasi::I32Exit>() {
+            return Outcome::Exited { ok: exit.0 == 0 };
+        }
+        let cause = match error.downcast_ref::<Trap>() {
+            Some(Trap::StackOverflow) => {
+                return Outcome::OutOfStack {
+                    limit: limits.stack,
+                };
+            }
+            Some(trap) => trap.to_string(),
+            None => error.root_cause().to_string(),
+        };
+        if matches!(
+            error.downcast_ref::<ResourceTableError>(),
+            Some(ResourceTableError::Full)
+        ) {
+            return over(format!(
+                "{} handles held (--limit resources)",
+                limits.resources
+            ));
+        }
+        // These two have no type of their own.
+        if cause.contains("fuel allocated for hostcalls") || cause.starts_with("requested len") {
+            let max = limits.call_bytes;
+            return over(format!("{max} bytes in one call (--limit call-bytes)"));
+        }
+        Outcome::Trapped {
+            reason: self.reason(&with_last_words(&cause, log)),
+        }
+    }
+}
+
+/// A guest's last printed line says more than the trap: for a panic it is the message.
+fn with_last_words(cause: &str, log: &[LogLine]) -> String {
+    let said = |line: &&LogLine| {
+        let text = line.text.trim();
+        line.source != Source::Host && !text.is_empty() && !text.starts_with("note:")
+    };
+    match log.iter().rev().find(said) {
+        Some(last) => format!("{cause}; the last line printed: {}", last.text.trim()),
+        None => cause.to_owned(),
+    }
+}
+
+fn message(call: Call) -> wit::Message {
+    wit::Message {
+        id: call.id,
+        queue: call.queue,
+        payload: call.payload,
+        headers: call.headers,
+        attempt: call.attempt,
+        max_attempts: call.attempts_max,
+        sent_at_ms: call.sent_at_ms,
+        due_at_ms: call.due_at_ms,
+    }
+}
