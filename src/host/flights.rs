@@ -37,6 +37,18 @@ struct Flight {
     finished: bool,
 }
 
+impl Flight {
+    /// Stops its handler; true if one ran.
+    fn stop(self) -> bool {
+        if let Some(abort) = &self.abort
+            && !self.finished
+        {
+            abort.abort();
+        }
+        !self.finished
+    }
+}
+
 /// The deliveries in hand. A std mutex: nothing is awaited while it is held.
 #[derive(Debug, Default)]
 pub(super) struct Flights {
@@ -102,16 +114,11 @@ impl Flights {
         self.lock().1.contains_key(&id)
     }
 
-    /// Forgets a delivery: settled, or its lease is lost. A handler that still runs is stopped.
-    pub(super) fn remove(&self, id: FlightId) {
-        if let Some(Flight {
-            abort: Some(abort),
-            finished: false,
-            ..
-        }) = self.lock().1.remove(&id)
-        {
-            abort.abort();
-        }
+    /// Forgets a delivery: settled, or its lease is lost. A handler that still runs is stopped; true
+    /// if there was one.
+    pub(super) fn remove(&self, id: FlightId) -> bool {
+        let flight = self.lock().1.remove(&id);
+        flight.is_some_and(Flight::stop)
     }
 
     /// How many are in hand, of one queue or of all.
@@ -197,7 +204,7 @@ impl Flights {
     }
 
     /// Gives up every delivery whose lease ends within `margin`: its handler is stopped, so that
-    /// the next delivery cannot overlap it.
+    /// the next delivery cannot overlap it. Returns those whose handlers ran.
     pub(super) fn give_up_ending(&self, margin: Duration) -> Vec<(usize, Claim)> {
         let limit = Instant::now() + margin;
         self.take(|flight| flight.lease_end <= limit)
@@ -215,12 +222,10 @@ impl Flights {
             .extract_if(|_, flight| which(flight))
             .collect::<Vec<_>>();
         let stop = |(_, flight): (FlightId, Flight)| {
-            if let Some(abort) = flight.abort {
-                abort.abort();
-            }
-            (flight.lane, flight.claim)
+            let place = (flight.lane, flight.claim.clone());
+            flight.stop().then_some(place)
         };
-        taken.into_iter().map(stop).collect()
+        taken.into_iter().filter_map(stop).collect()
     }
 }
 

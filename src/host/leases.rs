@@ -68,8 +68,9 @@ async fn renew(shared: Arc<Shared>, lane: usize) {
                 match settled {
                     Settled::Done => shared.flights.renewed(id, asked_at, lease),
                     Settled::LeaseLost | Settled::NoRoom => {
-                        shared.flights.remove(id);
-                        shared.totals.lost(1);
+                        if shared.flights.remove(id) {
+                            shared.totals.lost(1);
+                        }
                         shared.progress.notify_one();
                     }
                 }

@@ -1,25 +1,40 @@
 //! Every example handler, run in the sandbox: what it does, and what is done to it.
 
+use std::path::Path;
 use std::time::Duration;
 
-use dqhost::runtime::{Call, Handler, Limits, Report, Runtime};
+use dqhost::runtime::{Call, Handler, Level, Limits, Permissions, Report, Runtime, Source};
 use dqhost::verdict::Outcome;
 use sha2::{Digest, Sha256};
 
 use crate::support::{guest, guest_names};
 
-/// The example handlers that have a test below.
-const TESTED: [&str; 10] = [
+/// The example handlers that have a test here or, those that use the network or send, in `sandbox`.
+const TESTED: [&str; 24] = [
     "checksum",
     "echo",
+    "env-reader",
+    "exit",
+    "fan-out",
+    "file-reader",
     "flaky",
     "hog",
+    "huge-result",
+    "log-flood",
+    "logger",
     "noop",
     "order-timeout",
+    "random-hog",
     "reject",
+    "resource-leak",
     "sleeper",
+    "slow-loris-http",
+    "socket-opener",
     "spin",
+    "stack",
+    "stdout-flood",
     "trap",
+    "webhook",
 ];
 
 #[test]
@@ -39,16 +54,25 @@ fn limits() -> Limits {
         time: Duration::from_secs(30),
         time_max: Duration::from_secs(30),
         memory: 8 << 20,
+        ..Limits::default()
     }
 }
 
 fn load(name: &str, limits: Limits) -> (Runtime, Handler) {
-    let runtime = Runtime::new(4, limits, None).unwrap();
-    let handler = runtime.load(&guest(name)).unwrap();
+    load_with(&guest(name), limits, Permissions::default())
+}
+
+pub(crate) fn load_with(
+    file: &Path,
+    limits: Limits,
+    permissions: Permissions,
+) -> (Runtime, Handler) {
+    let runtime = Runtime::new(4, limits, permissions, None).unwrap();
+    let handler = runtime.load(&runtime.read(file).unwrap()).unwrap();
     (runtime, handler)
 }
 
-fn call(payload: &[u8], attempt: u32) -> Call {
+pub(crate) fn call(payload: &[u8], attempt: u32) -> Call {
     Call {
         id: "id".to_owned(),
         queue: "q".to_owned(),
@@ -70,14 +94,14 @@ async fn run(name: &str, payload: &[u8], attempt: u32) -> Report {
 async fn echo_prints_and_acks() {
     let report = run("echo", b"hello", 2).await;
     assert_eq!(report.outcome, Outcome::Acked);
-    assert_eq!(report.log, "attempt 2 of 4\nhello\n");
+    assert_eq!(report.log_text(), "attempt 2 of 4\nhello\n");
     assert!(report.memory > 0 && report.memory <= 8 << 20);
 }
 
 #[tokio::test]
 async fn noop_acks_and_prints_nothing() {
     let report = run("noop", b"anything", 1).await;
-    assert_eq!((report.outcome, report.log.as_str()), (Outcome::Acked, ""));
+    assert_eq!((report.outcome, report.log), (Outcome::Acked, vec![]));
 }
 
 #[tokio::test]
@@ -206,18 +230,24 @@ async fn a_guest_moves_its_limit_as_far_as_it_may() {
     let report = handler.run(extend("60000")).await;
     assert_eq!(report.outcome, Outcome::Acked);
     assert!(report.duration > time);
-    let numbers: Vec<u64> = report
-        .log
+    let log = report.log_text();
+    let numbers: Vec<u64> = log
         .split(|c: char| !c.is_ascii_digit())
         .filter_map(|n| n.parse().ok())
         .collect();
     let [granted, wanted, left] = numbers[..] else {
-        panic!("{}", report.log)
+        panic!("{log}")
     };
     assert!(wanted == 60_000 && granted <= wanted && left <= granted && left > 0);
     // Beyond the maximum it gets the maximum; without any it is stopped.
     let report = handler.run(extend("99999999999")).await;
-    let granted: u64 = report.log.split(' ').nth(1).unwrap().parse().unwrap();
+    let granted: u64 = report
+        .log_text()
+        .split(' ')
+        .nth(1)
+        .unwrap()
+        .parse()
+        .unwrap();
     assert!(granted > 500_000 && granted <= 600_000, "{granted}");
     assert_eq!(
         handler.run(call(b"600000", 1)).await.outcome,
@@ -253,7 +283,7 @@ async fn no_state_crosses_from_one_message_to_the_next() {
     for n in 0..50 {
         let payload = n.to_string();
         let report = handler.run(call(payload.as_bytes(), 1)).await;
-        assert_eq!(report.log, format!("attempt 1 of 4\n{payload}\n"));
+        assert_eq!(report.log_text(), format!("attempt 1 of 4\n{payload}\n"));
     }
 }
 
@@ -263,4 +293,216 @@ fn the_digest_is_that_of_the_file() {
     let bytes = std::fs::read(guest("echo")).unwrap();
     let digest = dqhost::text::hex(&Sha256::digest(&bytes));
     assert_eq!(handler.digest(), digest);
+}
+
+/// The class and the reason of a run within small limits.
+async fn end(name: &str, payload: &[u8]) -> (&'static str, String) {
+    let limits = Limits {
+        time: Duration::from_millis(100),
+        time_max: Duration::from_millis(100),
+        ..limits()
+    };
+    let (_runtime, handler) = load(name, limits);
+    let outcome = handler.run(call(payload, 1)).await.outcome;
+    (outcome.class(), outcome.reason())
+}
+
+#[tokio::test]
+async fn each_limit_that_is_passed_has_its_class_and_says_how_to_raise_it() {
+    for (name, class, reason) in [
+        ("stack", "out-of-stack", "more than 512 KiB of stack wanted"),
+        (
+            "huge-result",
+            "over-limit",
+            "more wanted than 1048576 bytes in one call (--limit call-bytes)",
+        ),
+        (
+            "random-hog",
+            "over-limit",
+            "more wanted than 1048576 bytes in one call (--limit call-bytes)",
+        ),
+        (
+            "resource-leak",
+            "over-limit",
+            "more wanted than 1000 handles held (--limit resources)",
+        ),
+        ("log-flood", "timed-out", "no verdict within 100ms"),
+        ("stdout-flood", "timed-out", "no verdict within 100ms"),
+        ("exit", "exited", "the handler exited with an error"),
+    ] {
+        assert_eq!(end(name, b"").await, (class, reason.to_owned()), "{name}");
+    }
+    assert_eq!(
+        end("exit", b"0").await.1,
+        "the handler exited instead of returning"
+    );
+}
+
+/// The noop handler with its core code changed.
+fn changed_noop(change: impl FnOnce(String) -> String) -> tempfile::TempPath {
+    let text = wasmprinter::print_file(guest("noop")).unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), wat::parse_str(change(text)).unwrap()).unwrap();
+    file.into_temp_path()
+}
+
+/// A handler that grows a table without end, which no Rust code can.
+pub(crate) fn table() -> tempfile::TempPath {
+    changed_noop(|text| {
+        let code = "(loop $again ref.null func i32.const 1000 table.grow 0 drop br $again)";
+        // What is exported under this name, found by its number behind the export.
+        let (head, rest) = text
+            .split_once("(export \"dqhost:queue/handler@0.1.0#handle\" (func ")
+            .unwrap();
+        let (number, rest) = rest.split_once(')').unwrap();
+        let (between, body) = rest.split_once(&format!("(func (;{number};)")).unwrap();
+        let mut lines = body.lines();
+        let (types, locals) = (lines.next().unwrap(), lines.next().unwrap());
+        assert!(locals.trim_start().starts_with("(local"), "{locals}");
+        let after: Vec<&str> = lines.collect();
+        format!(
+            "{head}(export \"dqhost:queue/handler@0.1.0#handle\" (func {number}){between}\
+             (func (;{number};){types}\n{locals}\n{code}\n{}",
+            after.join("\n")
+        )
+        .replace("(table (;0;) 40 40 funcref)", "(table (;0;) 40 funcref)")
+    })
+}
+
+#[tokio::test]
+async fn a_table_grows_as_far_as_it_may() {
+    let (_runtime, handler) = load_with(&table(), limits(), Permissions::default());
+    let outcome = handler.run(call(b"", 1)).await.outcome;
+    assert_eq!(
+        (outcome.class(), outcome.reason().as_str()),
+        (
+            "over-limit",
+            "more wanted than 200000 elements of a table (--limit table-elements)"
+        )
+    );
+}
+
+#[test]
+fn a_component_of_too_many_parts_is_not_loaded() {
+    let many = changed_noop(|text| {
+        let parts = "(core instance (instantiate $empty))".repeat(41);
+        let end = text.trim_end().strip_suffix(')').unwrap();
+        format!("{end} (core module $empty) {parts})")
+    });
+    let refused = |limits: Limits| {
+        let runtime = Runtime::new(1, limits, Permissions::default(), None).unwrap();
+        let file = runtime.read(&many).unwrap();
+        runtime.load(&file).err().map(|error| error.to_string())
+    };
+    let error = refused(limits()).unwrap();
+    assert!(error.contains("44 core module instances"), "{error}");
+    let limits = Limits {
+        instances: 60,
+        ..limits()
+    };
+    assert_eq!(refused(limits), None);
+}
+
+#[test]
+fn a_file_is_as_large_and_takes_as_long_as_it_may() {
+    let limits = Limits {
+        component_bytes: 1000,
+        ..limits()
+    };
+    let runtime = Runtime::new(1, limits, Permissions::default(), None).unwrap();
+    let error = runtime.read(&guest("noop")).err().unwrap().to_string();
+    assert!(error.contains("more than 1000 bytes"), "{error}");
+    let limits = Limits {
+        compile_time: Duration::from_nanos(1),
+        ..Limits::default()
+    };
+    let runtime = Runtime::new(1, limits, Permissions::default(), None).unwrap();
+    let file = runtime.read(&guest("noop")).unwrap();
+    let error = runtime.load(&file).err().unwrap().to_string();
+    assert!(error.contains("--limit compile-time"), "{error}");
+}
+
+#[tokio::test]
+async fn floods_are_cut_with_a_mark_and_harm_nothing() {
+    let limits = Limits {
+        log_bytes: 1000,
+        log_lines: 5,
+        ..Limits::default()
+    };
+    for name in ["log-flood", "stdout-flood"] {
+        let (_runtime, handler) = load(name, limits);
+        let report = handler.run(call(b"5000", 1)).await;
+        assert_eq!(report.outcome, Outcome::Acked, "{name}");
+        let last = report.log.last().unwrap();
+        assert_eq!(report.log.len(), 6, "{name}: {:?}", report.log);
+        assert_eq!(
+            (&last.source, last.text.as_str()),
+            (&Source::Host, "cut: 499500 bytes more, 4995 lines more"),
+            "{name}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn log_lines_have_level_and_context() {
+    let report = run("logger", b"why", 1).await;
+    assert_eq!(report.outcome.reason(), "why");
+    let levels: Vec<Level> = report
+        .log
+        .iter()
+        .filter_map(|line| match &line.source {
+            Source::Log { level, context } if context == "orders" => Some(*level),
+            _ => None,
+        })
+        .collect();
+    use Level::{Critical, Debug, Error, Info, Trace, Warn};
+    assert_eq!(levels, [Trace, Debug, Info, Warn, Error, Critical, Info]);
+    assert!(
+        report
+            .log_text()
+            .contains("a line on stdout\na line on stderr\n")
+    );
+}
+
+#[tokio::test]
+async fn a_guest_has_no_environment_files_or_sockets() {
+    let (class, reason) = end("env-reader", b"").await;
+    assert_eq!(
+        (class, reason.as_str()),
+        ("rejected", "env: none; args: none; cwd: none")
+    );
+    let (class, reason) = end("file-reader", b"").await;
+    assert_eq!(class, "rejected");
+    assert_eq!(reason.matches("No such file").count(), 4, "{reason}");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let report = run("socket-opener", port.as_bytes(), 1).await;
+    assert_eq!(report.outcome.class(), "rejected", "{:?}", report.outcome);
+    assert!(listener.accept().is_err());
+    // Two of TCP, one of UDP: each is counted and told.
+    assert_eq!(report.refused, 3, "{:?}", report.log);
+    assert!(report.log_text().contains("[refused: a TCP socket]"));
+}
+
+#[tokio::test]
+async fn a_guest_sees_the_variables_that_it_is_given_and_no_secret_is_shown() {
+    let permissions = || Permissions {
+        env: vec![("PLAIN".into(), "text".into())],
+        secrets: vec![("KEY".into(), "hunter2".into())],
+        ..Permissions::default()
+    };
+    let (_runtime, handler) = load_with(&guest("env-reader"), limits(), permissions());
+    let all = handler.run(call(b"", 1)).await.outcome.reason();
+    assert_eq!(
+        all,
+        "env: PLAIN=text, KEY=[secret KEY]; args: none; cwd: none"
+    );
+    let one = handler.run(call(b"KEY", 1)).await;
+    assert_eq!(one.outcome, Outcome::Acked);
+    let log = one.log_text();
+    assert!(
+        log.contains("[secret KEY]") && !log.contains("hunter2"),
+        "{log}"
+    );
 }

@@ -25,4 +25,5 @@ mod model;
 mod pipeline;
 mod queue;
 mod raw;
+mod sandbox;
 mod support;

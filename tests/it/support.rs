@@ -276,6 +276,13 @@ pub(crate) struct Host {
 impl Host {
     /// Starts a host and waits until it serves.
     pub(crate) fn start<S: AsRef<std::ffi::OsStr>>(store: &str, args: &[S]) -> Self {
+        let mut host = Self::start_silently(store, args);
+        host.wait_for("serving", |_| true);
+        host
+    }
+
+    /// Starts a host that may be told to log less than that it serves.
+    pub(crate) fn start_silently<S: AsRef<std::ffi::OsStr>>(store: &str, args: &[S]) -> Self {
         let mut child = dqhost(Some(store), args)
             .args(["--log-format", "json"])
             .stderr(Stdio::piped())
@@ -293,13 +300,11 @@ impl Host {
                 }
             }
         });
-        let mut host = Self {
+        Self {
             child,
             lines,
             seen: Vec::new(),
-        };
-        host.wait_for("serving", |_| true);
-        host
+        }
     }
 
     pub(crate) fn pid(&self) -> rustix::process::Pid {

@@ -1,0 +1,7 @@
+//! What handlers may do beyond computing, and that one message has one live handler.
+
+mod hostile;
+mod http;
+mod outbox;
+mod overlap;
+mod web;

@@ -1,0 +1,123 @@
+//! Handlers that do their worst, side by side with one that works.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use super::web::Web;
+use crate::guests;
+use crate::support::{Host, RedisServer, dqhost, eventually, feed, guest, run, stats, stdout};
+
+/// Messages for each of them.
+const EACH: usize = 100;
+
+/// Messages for the one that works.
+const GOOD: usize = 500;
+
+/// The name of a hostile handler, what it is sent, and how each run of it ends.
+const HOSTILE: [(&str, &str, &str); 16] = [
+    ("env-reader", "", "rejected"),
+    ("exit", "1", "exited"),
+    ("file-reader", "", "rejected"),
+    ("hog", "", "out-of-memory"),
+    ("huge-result", "", "over-limit"),
+    ("log-flood", "", "timed-out"),
+    ("random-hog", "", "over-limit"),
+    ("resource-leak", "", "over-limit"),
+    ("sleeper", "600000", "timed-out"),
+    ("slow-loris-http", "URL", "timed-out"),
+    ("socket-opener", "1", "rejected"),
+    ("spin", "", "timed-out"),
+    ("stack", "", "out-of-stack"),
+    ("stdout-flood", "", "timed-out"),
+    ("table", "", "over-limit"),
+    ("trap", "", "trapped"),
+];
+
+fn send(url: &str, queue: &str, payload: &str, count: usize) {
+    let line = format!("{{\"payload\": \"{payload}\"}}\n");
+    let args = ["send", "--ndjson", "--retries", "0", "--queue", queue];
+    let mut command = dqhost(Some(url), &args);
+    command.stdout(std::process::Stdio::null());
+    assert!(
+        feed(command, line.repeat(count).as_bytes())
+            .status
+            .success()
+    );
+}
+
+/// Resident memory in bytes.
+fn memory(host: &Host) -> u64 {
+    let path = format!("/proc/{}/status", host.pid().as_raw_nonzero());
+    let status = std::fs::read_to_string(path).unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS"))
+        .unwrap();
+    let kib = line.split_whitespace().nth(1).unwrap();
+    kib.parse::<u64>().unwrap() * 1024
+}
+
+#[test]
+fn each_ends_with_its_class_a_hundred_times_and_harms_nobody() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let web = Web::start();
+    let drip = web.url("/drip");
+    let table = guests::table();
+    let queues: Vec<String> = HOSTILE
+        .iter()
+        .map(|(name, ..)| match *name {
+            "table" => format!("table={}", table.display()),
+            name => format!("{name}={}", guest(name).display()),
+        })
+        .chain([format!("echo={}", guest("echo").display())])
+        .collect();
+    let allowed = format!("127.0.0.1:{}", web.port);
+    let mut args = vec!["--slots", "8", "--timeout", "100ms", "--memory", "8"];
+    args.extend(["--log", "warn,dqhost::host=error", "--allow-http", &allowed]);
+    for queue in &queues {
+        args.extend(["--queue", queue]);
+    }
+    let host = Host::start_silently(&url, &args);
+    let all = |count: usize| {
+        for (name, payload, _) in HOSTILE {
+            send(
+                &url,
+                name,
+                if payload == "URL" { &drip } else { payload },
+                count,
+            );
+        }
+    };
+    let wait = |count: usize| {
+        for (name, ..) in HOSTILE {
+            eventually(name, || (stats(&url, name)["dead"] == count).then_some(()));
+        }
+    };
+    all(1);
+    wait(1);
+    let before = memory(&host);
+    all(EACH - 1);
+    send(&url, "echo", "hello", GOOD);
+    wait(EACH);
+    eventually("echo", || {
+        (stats(&url, "echo")["totals"]["acked"] == GOOD).then_some(())
+    });
+    let after = memory(&host);
+    assert!(
+        after < before + 20 * 1024 * 1024,
+        "memory went from {before} to {after}"
+    );
+    for (name, _, class) in HOSTILE {
+        let list = ["dead", "list", "--json", "--limit", "1000", "--queue", name];
+        let listed = stdout(&run(Some(&url), &list, 0));
+        let mut classes: HashMap<String, usize> = HashMap::new();
+        for line in listed.lines() {
+            let record: Value = serde_json::from_str(line).unwrap();
+            let class = record["history"][0]["class"].as_str().unwrap();
+            *classes.entry(class.to_owned()).or_default() += 1;
+        }
+        assert_eq!(classes, HashMap::from([(class.to_owned(), EACH)]), "{name}");
+    }
+}
