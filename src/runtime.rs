@@ -197,12 +197,12 @@ impl Runtime {
             .map_err(|error| format!("no thread to compile it: {error}"))?;
         let limit = self.common.limits.compile_time;
         let mut result = receiver.recv_timeout(SLOW_COMPILATION.min(limit));
-        if result.is_err() && limit > SLOW_COMPILATION {
+        if result.is_err() {
             tracing::warn!(
                 "compiling {}, which takes a while the first time",
                 file.name
             );
-            result = receiver.recv_timeout(limit - SLOW_COMPILATION);
+            result = receiver.recv_timeout(limit.saturating_sub(SLOW_COMPILATION));
         }
         result
             .map_err(|_| format!("it is not compiled within {limit:?} (--limit compile-time)"))?

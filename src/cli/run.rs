@@ -153,7 +153,7 @@ fn print_text(report: &Report) -> io::Result<()> {
     writeln!(out, "duration  {ms:.3} ms")?;
     writeln!(out, "memory    {} KiB", report.memory / 1024)?;
     if report.refused > 0 {
-        writeln!(out, "refused   {} calls", report.refused)?;
+        writeln!(out, "refused   {}", report.refused)?;
     }
     for sent in &report.outbox {
         let (message, queue) = (&sent.message, &sent.queue);

@@ -1,11 +1,6 @@
 //! What handlers are given, on the command line: limits, permissions, and which files may be loaded
 //! at all.
 
-#![expect(
-    clippy::doc_markdown,
-    reason = "doc comments of arguments are help texts"
-)]
-
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -147,10 +142,9 @@ impl SandboxArgs {
             .map(|(n, _)| n.as_str())
             .collect();
         names.sort_unstable();
-        if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        if let Some([name, _]) = names.array_windows().find(|[a, b]| a == b) {
             return Err(Usage(format!(
-                "the environment variable {} is given twice",
-                pair[0]
+                "the environment variable {name} is given twice"
             )));
         }
         Ok(Permissions {

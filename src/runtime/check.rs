@@ -96,13 +96,11 @@ pub struct Inspection {
 fn need_of(import: &str) -> Need {
     let package = import.split('/').next().unwrap_or(import);
     match package {
-        "wasi:cli" | "wasi:clocks" | "wasi:filesystem" | "wasi:io" | "wasi:random"
-        | "wasi:logging" => Need::Nothing,
         "wasi:sockets" => Need::Refused,
         "wasi:http" if import.starts_with("wasi:http/outgoing-handler") => Need::Http,
-        "wasi:http" => Need::Nothing,
         "dqhost:queue" if import.starts_with("dqhost:queue/outbox") => Need::Sends,
-        "dqhost:queue" => Need::Nothing,
+        "wasi:cli" | "wasi:clocks" | "wasi:filesystem" | "wasi:io" | "wasi:random"
+        | "wasi:logging" | "wasi:http" | "dqhost:queue" => Need::Nothing,
         _ => Need::NotGiven,
     }
 }

@@ -216,10 +216,10 @@ fn files_that_are_no_handler_are_told_with_code_4() {
             write(
                 "greedy.wasm",
                 &text(
-                    r#"(component (import "wasi:http/outgoing-handler@0.2.0" (instance)) (instance) (export "dqhost:queue/handler@0.1.0" (instance 1)))"#,
+                    r#"(component (import "wasi:keyvalue/store@0.2.0" (instance)) (instance) (export "dqhost:queue/handler@0.1.0" (instance 1)))"#,
                 ),
             ),
-            "it imports wasi:http/outgoing-handler@0.2.0, which handlers are not given",
+            "it imports wasi:keyvalue/store@0.2.0, which handlers are not given",
         ),
         (
             write(

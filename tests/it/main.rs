@@ -16,6 +16,7 @@ mod copy;
 mod dashboard;
 mod file;
 mod guests;
+mod handlers;
 mod host;
 mod interop;
 mod kills;

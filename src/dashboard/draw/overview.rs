@@ -282,6 +282,13 @@ fn warnings(state: &State, view: &QueueView, now: Instant) -> Vec<Line<'static>>
     {
         found.push("messages come late though none wait: is this host's clock right?".to_owned());
     }
+    let host = state.snapshot.host.as_ref();
+    if let Some(refused) = host.map(|host| host.summary.refused).filter(|n| *n > 0) {
+        found.push(format!(
+            "{} calls of handlers were refused here: the log says which",
+            short_number(refused)
+        ));
+    }
     let warn = |text: String| Line::styled(format!(" ! {text}"), theme.warn());
     found.into_iter().map(warn).collect()
 }

@@ -132,6 +132,11 @@ screens! {
         snapshot.outage = Some("redis://x is not reachable (counting): \x1b[31mrefused".to_owned());
         sample.event(Event::Snapshot(snapshot.into()));
     };
+    refused_calls: |sample| {
+        let mut snapshot = (*sample.state.snapshot).clone();
+        snapshot.host.as_mut().unwrap().summary.refused = 2;
+        sample.event(Event::Snapshot(snapshot.into()));
+    };
     nothing_yet: |sample| {
         let mut snapshot = (*sample.state.snapshot).clone();
         snapshot.queues.clear();

@@ -18,8 +18,8 @@ fn allowing(rules: &[&str]) -> Permissions {
 
 fn limits() -> Limits {
     Limits {
-        time: Duration::from_secs(60),
-        time_max: Duration::from_secs(60),
+        time: Duration::from_mins(1),
+        time_max: Duration::from_mins(1),
         ..Limits::default()
     }
 }

@@ -52,7 +52,7 @@ fn pass(
     holds: Arc<AtomicBool>,
 ) {
     std::thread::spawn(move || {
-        let mut buffer = [0; 65_536];
+        let mut buffer = vec![0; 65_536];
         while let Ok(read @ 1..) = from.read(&mut buffer) {
             while holds.load(Ordering::SeqCst) {
                 std::thread::sleep(std::time::Duration::from_millis(1));
@@ -70,9 +70,7 @@ fn a_handler_whose_lease_cannot_be_renewed_is_stopped_before_another_runs() {
     let proxy = Proxy::start(&server);
     let web = Web::start();
     let header = format!("url={}", web.url("/hang-once"));
-    let lines: String = (0..TRIES)
-        .map(|n| format!("{{\"payload\": \"{n}\"}}\n"))
-        .collect();
+    let lines = "{\"payload\": \"x\"}\n".repeat(TRIES);
     let mut sender = crate::support::dqhost(
         Some(&server.url()),
         &["send", "--ndjson", "--header", &header],
