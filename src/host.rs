@@ -1,14 +1,16 @@
 //! The host: moves messages through the pipeline and runs each in a sandbox.
 //!
 //! The loop is the specification: advance, reserve as many as there are free slots, run each,
-//! settle in batches, wait. Nothing is reserved without a free slot, so no lease runs while a
-//! message waits in memory. Beside the loop run one task that keeps leases alive, one for each
-//! queue that brings results home, and one that tells other hosts of this one.
+//! settle in batches, wait. Each queue has a loop of its own, so that none waits for what the store
+//! does for another. Nothing is reserved without a free slot, so no lease runs while a message waits
+//! in memory. Beside the loops run one task that keeps leases alive, one for each queue that brings
+//! results home, and one that tells other hosts of this one.
 //!
 //! After a crash at any point the leases of this host end, and the next `advance` of any host
 //! delivers its messages again.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::mpsc::unbounded_channel;
@@ -30,6 +32,7 @@ mod monitor;
 mod pause;
 mod record;
 mod settle;
+mod slots;
 mod totals;
 
 use monitor::Times;
@@ -88,28 +91,45 @@ pub enum Stage {
     Now,
 }
 
-/// What the loop and the tasks beside it share of one queue.
+/// What the loops and the tasks beside them share of one queue.
 struct SharedLane {
     queue: QueueName,
     handler: Arc<Handler>,
     news: News,
     times: Times,
+    /// A slot became free or a result was settled: its loop has something to look at.
+    progress: Notify,
+    /// True while messages of it may wait for a slot.
+    is_hungry: AtomicBool,
+    /// True while nothing of it is known to wait.
+    is_idle: AtomicBool,
 }
 
-/// What the loop and the tasks beside it share.
+/// What the loops and the tasks beside them share.
 struct Shared {
     store: Arc<dyn Store>,
     lanes: Vec<SharedLane>,
     config: HostConfig,
     flights: Flights,
     slots: Arc<Semaphore>,
-    /// A slot became free or a result was settled.
-    progress: Notify,
     /// The handlers, to wait for them when stopping.
     tasks: TaskTracker,
     /// Where handlers run: threads of their own, so that busy guests delay no renewal.
     workers: tokio::runtime::Handle,
     totals: Totals,
+    /// Something was settled, or a loop found nothing: the host may be done.
+    may_be_empty: Notify,
+}
+
+impl Shared {
+    /// Slots became free, or one queue wants no more of them: those that do are told.
+    fn slots_are_free(&self) {
+        for lane in &self.lanes {
+            if lane.is_hungry.load(Ordering::Relaxed) {
+                lane.progress.notify_one();
+            }
+        }
+    }
 }
 
 /// Stops its task when dropped.
@@ -137,7 +157,7 @@ impl Host {
             store,
             flights: Flights::default(),
             slots: Arc::new(Semaphore::new(config.slots)),
-            progress: Notify::new(),
+            may_be_empty: Notify::new(),
             tasks: TaskTracker::new(),
             workers,
             totals: Totals::default(),
@@ -148,6 +168,9 @@ impl Host {
                     handler,
                     news: News::default(),
                     times: Times::default(),
+                    progress: Notify::new(),
+                    is_hungry: AtomicBool::new(true),
+                    is_idle: AtomicBool::new(false),
                 })
                 .collect(),
             config,
@@ -165,7 +188,8 @@ impl Host {
     /// No error of the store ends it: it waits and goes on.
     pub async fn run(self, mut stage: watch::Receiver<Stage>) -> Summary {
         let shared = self.0;
-        let (mut lanes, mut settlers) = (Vec::new(), Vec::new());
+        let (stop, stopped) = watch::channel(false);
+        let (mut loops, mut settlers) = (Vec::new(), Vec::new());
         for index in 0..shared.lanes.len() {
             let (sender, receiver) = unbounded_channel();
             settlers.push(tokio::spawn(settle::settle(
@@ -173,14 +197,24 @@ impl Host {
                 index,
                 receiver,
             )));
-            lanes.push(Lane::new(index, sender));
+            let lane = Lane::new(index, sender);
+            loops.push(tokio::spawn(
+                lane.serve(Arc::clone(&shared), stopped.clone()),
+            ));
         }
         let leases = Beside(tokio::spawn(leases::keep(Arc::clone(&shared))));
         let heartbeat = Beside(tokio::spawn(beat(Arc::clone(&shared))));
 
-        work(&shared, &mut lanes, &mut stage).await;
-
-        drop(lanes);
+        tokio::select! {
+            () = reached(&mut stage, Stage::Drain) => {}
+            () = until_empty(&shared) => {}
+        }
+        // Each ends when what it asks of the store is answered, so that no delivery gets lost on its
+        // way.
+        stop.send_replace(true);
+        for one in loops {
+            let _ = one.await;
+        }
         drain(&shared, &mut stage).await;
         for settler in settlers {
             let _ = tokio::time::timeout(RELEASE_LIMIT, settler).await;
@@ -194,72 +228,6 @@ impl Host {
     }
 }
 
-/// The loop, until the stage changes or everything is done. Each turn looks at every queue,
-/// starting with the one after that which filled a slot last.
-async fn work(shared: &Arc<Shared>, lanes: &mut [Lane], stage: &mut watch::Receiver<Stage>) {
-    let queues: Vec<QueueName> = shared.lanes.iter().map(|lane| lane.queue.clone()).collect();
-    let mut first = 0;
-    loop {
-        let (mut sleep, mut filled) = (shared.config.poll, None);
-        for lane in &mut *lanes {
-            lane.after_progress(shared);
-        }
-        for place in 0..lanes.len() {
-            let index = (first + place) % queues.len();
-            let free = free_slots(shared, lanes, index);
-            sleep = sleep.min(lanes[index].pass(shared, free).await);
-            if lanes[index].has_started() {
-                filled = Some(index);
-            }
-        }
-        first = filled.map_or(first, |index| index + 1);
-        // One may have kept to its share while another looked and found nothing.
-        let could_fill = |i: usize| lanes[i].is_hungry() && free_slots(shared, lanes, i) > 0;
-        if !sleep.is_zero() && (0..lanes.len()).any(could_fill) {
-            sleep = Duration::ZERO;
-        }
-        if *stage.borrow() != Stage::Run {
-            return;
-        }
-        if shared.config.exit_when_empty && is_empty(shared, lanes).await {
-            return;
-        }
-        if sleep.is_zero() {
-            tokio::task::yield_now().await;
-            continue;
-        }
-        tokio::select! {
-            () = tokio::time::sleep(sleep) => {}
-            () = shared.store.wait(&queues) => lanes.iter_mut().for_each(Lane::look_again),
-            () = shared.progress.notified() => {}
-            () = reached(stage, Stage::Drain) => return,
-        }
-    }
-}
-
-/// The slots that a queue may fill now: all that are free, but no more than its equal share while
-/// messages of another queue wait; none while so many of its results wait for the store that it
-/// would only fill the memory.
-fn free_slots(shared: &Shared, lanes: &[Lane], index: usize) -> usize {
-    let free = shared.slots.available_permits();
-    if free == 0 {
-        return 0;
-    }
-    let (running, unsettled) = shared.flights.running_and_unsettled(index);
-    if unsettled > shared.config.slots * UNSETTLED_PER_SLOT_MAX {
-        return 0;
-    }
-    let contended = lanes
-        .iter()
-        .enumerate()
-        .any(|(other, lane)| other != index && lane.is_hungry());
-    if !contended {
-        return free;
-    }
-    let share = shared.config.slots.div_ceil(lanes.len());
-    free.min(share.saturating_sub(running))
-}
-
 /// Returns when the host is told to go that far; never when nobody is left who could tell it.
 async fn reached(stage: &mut watch::Receiver<Stage>, wanted: Stage) {
     if stage.wait_for(|stage| *stage >= wanted).await.is_err() {
@@ -267,10 +235,22 @@ async fn reached(stage: &mut watch::Receiver<Stage>, wanted: Stage) {
     }
 }
 
+/// Returns when this host is to stop once everything is done, and everything is.
+async fn until_empty(shared: &Shared) {
+    if !shared.config.exit_when_empty {
+        std::future::pending::<()>().await;
+    }
+    while !is_empty(shared).await {
+        // What others have in hand is not told here.
+        let _ = tokio::time::timeout(shared.config.poll, shared.may_be_empty.notified()).await;
+    }
+}
+
 /// True when this host has nothing in hand and the store says that nothing waits anywhere, not
 /// even in another host's hands.
-async fn is_empty(shared: &Shared, lanes: &[Lane]) -> bool {
-    if shared.flights.count(None) > 0 || !lanes.iter().all(Lane::is_idle) {
+async fn is_empty(shared: &Shared) -> bool {
+    let is_idle = |lane: &SharedLane| lane.is_idle.load(Ordering::Relaxed);
+    if shared.flights.count(None) > 0 || !shared.lanes.iter().all(is_idle) {
         return false;
     }
     for lane in &shared.lanes {

@@ -21,6 +21,7 @@ use crate::message::{
 };
 
 pub mod address;
+mod bells;
 mod common;
 pub mod copy;
 pub mod redis;

@@ -134,18 +134,17 @@ impl Flights {
         }
     }
 
-    /// How many handlers of one queue run, and how many of its results wait for the store.
-    pub(super) fn running_and_unsettled(&self, lane: usize) -> (usize, usize) {
-        let table = self.lock();
-        let (mut running, mut unsettled) = (0, 0);
-        for flight in table.1.values().filter(|flight| flight.lane == lane) {
-            *(if flight.finished {
-                &mut unsettled
-            } else {
-                &mut running
-            }) += 1;
+    /// What runs and what waits for the store, by queue.
+    pub(super) fn running(&self) -> Running {
+        let mut lanes: Vec<(usize, usize)> = Vec::new();
+        for flight in self.lock().1.values() {
+            if lanes.len() <= flight.lane {
+                lanes.resize(flight.lane + 1, (0, 0));
+            }
+            let (running, unsettled) = &mut lanes[flight.lane];
+            *(if flight.finished { unsettled } else { running }) += 1;
         }
-        (running, unsettled)
+        Running(lanes)
     }
 
     /// Up to `max` deliveries, those first that have been there longest.
@@ -226,6 +225,15 @@ impl Flights {
             flight.stop().then_some(place)
         };
         taken.into_iter().filter_map(stop).collect()
+    }
+}
+
+/// How many handlers of each queue run, and how many of its results wait for the store.
+pub(super) struct Running(Vec<(usize, usize)>);
+
+impl Running {
+    pub(super) fn of(&self, lane: usize) -> (usize, usize) {
+        self.0.get(lane).copied().unwrap_or_default()
     }
 }
 

@@ -1,20 +1,21 @@
 //! One queue of a host, and its part of the loop.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::FutureExt;
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
 
 use super::pause::Pause;
 use super::record::Run;
 use super::settle::Finished;
-use super::{Shared, leases};
+use super::{Shared, SharedLane, leases, slots};
 use crate::message::{Claim, Delivery};
 use crate::runtime::{Call, Report};
-use crate::store::{BATCH_MAX, First, Reservation, Settlement, StoreResult};
+use crate::store::{First, Reservation, Settlement, StoreResult};
 use crate::verdict::Outcome;
 
 /// What settlements have put back into a queue since the loop last looked.
@@ -50,7 +51,7 @@ impl News {
     }
 }
 
-/// What the loop knows of one queue.
+/// What the loop of one queue knows.
 pub(super) struct Lane {
     index: usize,
     finished: UnboundedSender<Finished>,
@@ -59,8 +60,6 @@ pub(super) struct Lane {
     /// True when messages may wait that no reservation has looked for.
     may_wait: bool,
     reservations: u32,
-    /// Whether the last pass filled a slot.
-    started: bool,
     pause: Pause,
 }
 
@@ -72,57 +71,71 @@ impl Lane {
             advance_at: Instant::now(),
             may_wait: true,
             reservations: 0,
-            started: false,
             pause: Pause::default(),
         }
     }
 
+    /// The loop, until the host is told to stop.
+    pub(super) async fn serve(mut self, shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
+        let lane = &shared.lanes[self.index];
+        let queues = [lane.queue.clone()];
+        loop {
+            self.after_progress(lane);
+            let sleep = self.pass(&shared).await.min(shared.config.poll);
+            let is_hungry = self.may_wait && self.pause.remaining().is_zero();
+            if lane.is_hungry.swap(is_hungry, Relaxed) && !is_hungry {
+                // Others may have more than their share now.
+                shared.slots_are_free();
+            }
+            lane.is_idle
+                .store(!self.may_wait && self.advance_at > Instant::now(), Relaxed);
+            if *stopped.borrow() {
+                return;
+            }
+            if sleep.is_zero() {
+                tokio::task::yield_now().await;
+                continue;
+            }
+            shared.may_be_empty.notify_one();
+            tokio::select! {
+                () = tokio::time::sleep(sleep) => {}
+                () = shared.store.wait(&queues) => self.look_again(),
+                () = lane.progress.notified() => {}
+                _ = stopped.changed() => {}
+            }
+        }
+    }
+
     /// Something may have happened that this host does not know of.
-    pub(super) fn look_again(&mut self) {
+    fn look_again(&mut self) {
         self.advance_at = Instant::now();
         self.may_wait = true;
     }
 
     /// A slot became free or results were settled: takes the news of what that put back.
-    pub(super) fn after_progress(&mut self, shared: &Shared) {
-        let news = shared.lanes[self.index].news.take();
+    fn after_progress(&mut self, lane: &SharedLane) {
+        let news = lane.news.take();
         self.may_wait |= news.waits;
         if let Some(at) = news.due_at {
             self.advance_at = self.advance_at.min(at);
         }
     }
 
-    /// True when the last pass filled a slot.
-    pub(super) fn has_started(&self) -> bool {
-        self.started
-    }
-
-    /// True when messages may wait that could be reserved at once.
-    pub(super) fn is_hungry(&self) -> bool {
-        self.may_wait && self.pause.remaining().is_zero()
-    }
-
-    /// True when the last look found nothing that waits.
-    pub(super) fn is_idle(&self) -> bool {
-        !self.may_wait && self.advance_at > Instant::now()
-    }
-
-    /// One pass: advance when it is time, reserve as many as `free` slots, start each. Returns how
-    /// long nothing more is to be done here unless a slot becomes free or a hint comes; an error
-    /// pauses this queue and no other.
-    pub(super) async fn pass(&mut self, shared: &Arc<Shared>, free: usize) -> Duration {
-        self.started = false;
+    /// One pass: advance when it is time, reserve as many as there are free slots, start each.
+    /// Returns how long nothing more is to be done unless a slot becomes free or a hint comes; an
+    /// error pauses this queue and no other.
+    async fn pass(&mut self, shared: &Arc<Shared>) -> Duration {
         let left = self.pause.remaining();
         if !left.is_zero() {
             return left;
         }
         let queue = &shared.lanes[self.index].queue;
-        match self.try_pass(shared, free).await {
-            Ok(()) => {
+        match self.try_pass(shared).await {
+            Ok(was_full) => {
                 if self.pause.succeeded() {
                     tracing::info!(%queue, "the store answers again");
                 }
-                if self.may_wait && free > 0 {
+                if self.may_wait && was_full {
                     return Duration::ZERO;
                 }
                 self.advance_at.saturating_duration_since(Instant::now())
@@ -137,7 +150,8 @@ impl Lane {
         }
     }
 
-    async fn try_pass(&mut self, shared: &Arc<Shared>, free: usize) -> StoreResult<()> {
+    /// True when every slot that it could have was filled, so that there may be more.
+    async fn try_pass(&mut self, shared: &Arc<Shared>) -> StoreResult<bool> {
         let queue = &shared.lanes[self.index].queue;
         if self.advance_at <= Instant::now() {
             let advanced = shared.store.advance(queue).await?;
@@ -150,36 +164,50 @@ impl Lane {
             self.advance_at = Instant::now() + next_in;
             self.may_wait = true;
         }
-        if self.may_wait && free > 0 {
-            self.reservations = self.reservations.wrapping_add(1);
-            let wanted = Reservation {
-                max: free.min(BATCH_MAX),
-                lease: shared.config.lease,
-                first: First::in_turn(self.reservations),
-                retries_default: shared.config.retries_default,
-            };
-            let asked_at = Instant::now();
-            let deliveries = shared.store.reserve(queue, wanted).await?;
-            self.may_wait = deliveries.len() == wanted.max;
-            let kept_until = asked_at + shared.config.lease;
-            if Instant::now() + leases::margin(shared.config.lease) >= kept_until {
-                tracing::warn!(%queue, "the store answered so late that {} leases were almost \
-                    over; their messages are given back", deliveries.len());
-                let claims: Vec<Claim> = deliveries.into_iter().map(|d| d.claim).collect();
-                shared.store.release(queue, &claims).await?;
-                return Ok(());
-            }
-            for delivery in deliveries {
-                self.start(shared, delivery, asked_at);
-                self.started = true;
-            }
+        if !self.may_wait {
+            return Ok(false);
         }
-        Ok(())
+        shared.lanes[self.index].is_hungry.store(true, Relaxed);
+        let Some(mut permits) = slots::take(shared, self.index) else {
+            return Ok(false);
+        };
+        self.reservations = self.reservations.wrapping_add(1);
+        let wanted = Reservation {
+            max: permits.num_permits(),
+            lease: shared.config.lease,
+            first: First::in_turn(self.reservations),
+            retries_default: shared.config.retries_default,
+        };
+        let asked_at = Instant::now();
+        let deliveries = shared.store.reserve(queue, wanted).await?;
+        let unused = wanted.max.saturating_sub(deliveries.len());
+        drop(permits.split(unused));
+        self.may_wait = deliveries.len() == wanted.max;
+        let kept_until = asked_at + shared.config.lease;
+        if Instant::now() + leases::margin(shared.config.lease) >= kept_until {
+            tracing::warn!(%queue, "the store answered so late that {} leases were almost \
+                over; their messages are given back", deliveries.len());
+            let claims: Vec<Claim> = deliveries.into_iter().map(|d| d.claim).collect();
+            shared.store.release(queue, &claims).await?;
+            return Ok(false);
+        }
+        for delivery in deliveries {
+            // The store gives no more than it was asked for.
+            let permit = permits.split(1);
+            self.start(shared, delivery, asked_at, permit);
+        }
+        Ok(self.may_wait)
     }
 
     /// Starts the handler of one delivery on the worker threads. The slot is held until the
     /// handler has ended, however it ends.
-    fn start(&self, shared: &Arc<Shared>, delivery: Delivery, asked_at: Instant) {
+    fn start(
+        &self,
+        shared: &Arc<Shared>,
+        delivery: Delivery,
+        asked_at: Instant,
+        permit: Option<OwnedSemaphorePermit>,
+    ) {
         let claim = delivery.claim.clone();
         let lease = shared.config.lease;
         let (flight, stop) = shared.flights.add(self.index, &delivery, asked_at, lease);
@@ -187,7 +215,7 @@ impl Lane {
             shared.lanes[self.index].times.was_late(late);
         }
         let slot = Slot {
-            permit: Arc::clone(&shared.slots).try_acquire_owned().ok(),
+            permit,
             shared: Arc::clone(shared),
         };
         let (lane, finished) = (self.index, self.finished.clone());
@@ -226,7 +254,7 @@ struct Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         drop(self.permit.take());
-        self.shared.progress.notify_one();
+        self.shared.slots_are_free();
     }
 }
 

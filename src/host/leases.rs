@@ -45,7 +45,7 @@ pub(super) async fn keep(shared: Arc<Shared>) {
                 "stopped: its lease could not be renewed in time, so it will be delivered again"
             );
             shared.totals.lost(1);
-            shared.progress.notify_one();
+            shared.slots_are_free();
         }
     }
 }
@@ -71,7 +71,7 @@ async fn renew(shared: Arc<Shared>, lane: usize) {
                         if shared.flights.remove(id) {
                             shared.totals.lost(1);
                         }
-                        shared.progress.notify_one();
+                        shared.slots_are_free();
                     }
                 }
             }

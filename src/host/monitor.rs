@@ -98,12 +98,13 @@ impl Monitor {
     /// Its queues.
     #[must_use]
     pub fn lanes(&self) -> Vec<LaneReport> {
+        let running = self.0.flights.running();
         let report = |(index, lane): (usize, &super::SharedLane)| {
             let (took, late) = lane.times.quantiles();
             LaneReport {
                 queue: lane.queue.clone(),
                 handler: lane.handler.digest().to_owned(),
-                running: self.0.flights.running_and_unsettled(index).0,
+                running: running.of(index).0,
                 took,
                 late,
             }

@@ -53,7 +53,8 @@ pub(super) async fn settle(
         while !left.is_empty() {
             left = settle_batch(&shared, lane, left).await;
         }
-        shared.progress.notify_one();
+        shared.lanes[lane].progress.notify_one();
+        shared.may_be_empty.notify_one();
     }
 }
 

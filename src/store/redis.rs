@@ -299,7 +299,7 @@ impl Store for RedisStore {
 
     async fn wait(&self, queues: &[QueueName]) {
         let channels: Vec<String> = queues.iter().map(|queue| self.keys(queue).wake).collect();
-        self.wake.heard(channels.iter().map(String::as_str)).await;
+        self.wake.heard(&channels).await;
     }
 }
 

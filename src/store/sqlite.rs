@@ -324,7 +324,7 @@ impl Store for SqliteStore {
         Ok(hosts.await?.unwrap_or_default())
     }
 
-    async fn wait(&self, _queues: &[QueueName]) {
-        self.wake.heard().await;
+    async fn wait(&self, queues: &[QueueName]) {
+        self.wake.heard(queues).await;
     }
 }

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use redis::{Client, RedisResult};
-use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+
+use crate::store::bells::Bells;
 
 /// How often a silent subscription is asked whether it still lives.
 const PING_EVERY: Duration = Duration::from_secs(5);
@@ -22,7 +23,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// command. It starts with the first [`Wake::heard`] and mends itself.
 pub(super) struct Wake {
     client: Client,
-    notify: Arc<Notify>,
+    bells: Arc<Bells>,
     /// The channels that are subscribed to, and the task that listens. A std mutex: nothing is
     /// awaited while it is held.
     listening: Mutex<(BTreeSet<String>, Option<JoinHandle<()>>)>,
@@ -32,19 +33,19 @@ impl Wake {
     pub(super) fn new(client: Client) -> Self {
         Self {
             client,
-            notify: Arc::new(Notify::new()),
+            bells: Arc::default(),
             listening: Mutex::default(),
         }
     }
 
     /// Returns at the next publication on one of the channels, or at once when there was one since
     /// the last call.
-    pub(super) async fn heard(&self, channels: impl Iterator<Item = &str>) {
+    pub(super) async fn heard(&self, channels: &[String]) {
         self.listen(channels);
-        self.notify.notified().await;
+        self.bells.heard(channels.iter().map(String::as_str)).await;
     }
 
-    fn listen<'a>(&self, channels: impl Iterator<Item = &'a str>) {
+    fn listen(&self, channels: &[String]) {
         let mut listening = self
             .listening
             .lock()
@@ -53,7 +54,7 @@ impl Wake {
         let before = known.len();
         for channel in channels {
             if !known.contains(channel) {
-                known.insert(channel.to_owned());
+                known.insert(channel.clone());
             }
         }
         if known.len() > before {
@@ -61,8 +62,8 @@ impl Wake {
                 task.abort();
             }
             let channels: Vec<String> = known.iter().cloned().collect();
-            let (client, notify) = (self.client.clone(), Arc::clone(&self.notify));
-            *task = Some(tokio::spawn(listen_forever(client, channels, notify)));
+            let (client, bells) = (self.client.clone(), Arc::clone(&self.bells));
+            *task = Some(tokio::spawn(listen_forever(client, channels, bells)));
         }
     }
 }
@@ -79,10 +80,10 @@ impl Drop for Wake {
     }
 }
 
-async fn listen_forever(client: Client, channels: Vec<String>, notify: Arc<Notify>) {
+async fn listen_forever(client: Client, channels: Vec<String>, bells: Arc<Bells>) {
     let mut pause = Duration::from_millis(50);
     loop {
-        if listen_once(&client, &channels, &notify).await.is_ok() {
+        if listen_once(&client, &channels, &bells).await.is_ok() {
             pause = Duration::from_millis(50);
         }
         tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
@@ -91,7 +92,7 @@ async fn listen_forever(client: Client, channels: Vec<String>, notify: Arc<Notif
 }
 
 /// Listens until the connection is lost. An error means that there never was one.
-async fn listen_once(client: &Client, channels: &[String], notify: &Notify) -> RedisResult<()> {
+async fn listen_once(client: &Client, channels: &[String], bells: &Bells) -> RedisResult<()> {
     let timed_out = |_| redis::RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
     let mut pubsub = tokio::time::timeout(PING_LIMIT, client.get_async_pubsub())
         .await
@@ -100,11 +101,11 @@ async fn listen_once(client: &Client, channels: &[String], notify: &Notify) -> R
         .await
         .map_err(timed_out)??;
     // What was published while nobody listened is lost: look once.
-    notify.notify_one();
+    bells.ring_all();
     let (mut sink, mut stream) = pubsub.split();
     loop {
         match tokio::time::timeout(PING_EVERY, stream.next()).await {
-            Ok(Some(_)) => notify.notify_one(),
+            Ok(Some(told)) => bells.ring(told.get_channel_name()),
             Ok(None) => return Ok(()),
             Err(_) => {
                 let answer = tokio::time::timeout(PING_LIMIT, sink.ping::<redis::Value>()).await;

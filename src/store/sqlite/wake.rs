@@ -10,10 +10,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
-use tokio::sync::Notify;
+
+use crate::message::QueueName;
+use crate::store::bells::Bells;
 
 pub(super) struct Wake {
-    notify: Arc<Notify>,
+    bells: Arc<Bells>,
     companion: Option<Companion>,
 }
 
@@ -55,44 +57,39 @@ impl Wake {
             }
         };
         Ok(Self {
-            notify: Arc::new(Notify::new()),
+            bells: Arc::default(),
             companion,
         })
     }
 
     /// Wakes all who wait, here and in other processes. A hint, which may be lost.
     pub(super) fn call(&self) {
-        wake_here(&self.notify);
+        self.bells.ring_all();
         if let Some(companion) = &self.companion {
             let _ = companion.file.write_at(b"w", 0);
         }
     }
 
-    /// Returns at the next call, or at once when there was one since the last.
-    pub(super) async fn heard(&self) {
+    /// Returns at the next call, or at once when there was one since the last for one of these
+    /// queues. A call does not tell which queue it is about.
+    pub(super) async fn heard(&self, queues: &[QueueName]) {
         if let Some(companion) = &self.companion {
-            companion.watch(&self.notify);
+            companion.watch(&self.bells);
         }
-        self.notify.notified().await;
+        self.bells.heard(queues.iter().map(QueueName::as_str)).await;
     }
 }
 
-/// All who wait now, or else the next who will.
-fn wake_here(notify: &Notify) {
-    notify.notify_waiters();
-    notify.notify_one();
-}
-
 impl Companion {
-    fn watch(&self, notify: &Arc<Notify>) {
+    fn watch(&self, bells: &Arc<Bells>) {
         let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
         if !matches!(*watcher, Watching::NotYet) {
             return;
         }
-        let heard = Arc::clone(notify);
+        let heard = Arc::clone(bells);
         let made = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
             if event.is_ok_and(|event| event.kind.is_modify()) {
-                wake_here(&heard);
+                heard.ring_all();
             }
         })
         .and_then(|mut made| {
@@ -110,6 +107,6 @@ impl Companion {
             }
         };
         // What was sent while nobody watched is not heard: look once.
-        wake_here(notify);
+        bells.ring_all();
     }
 }

@@ -1,0 +1,109 @@
+//! Who may fill the slots.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::{Shared, UNSETTLED_PER_SLOT_MAX};
+use crate::store::BATCH_MAX;
+
+/// What is known of a host's slots when one of its queues wants some.
+#[derive(Debug, Clone, Copy)]
+struct Demand {
+    slots: usize,
+    queues: usize,
+    /// Handlers of this queue that run.
+    running: usize,
+    /// Other queues with messages that may wait.
+    hungry: usize,
+    /// Other queues of which nothing runs.
+    quiet: usize,
+}
+
+impl Demand {
+    /// The slots that the queue may have more than it has. While another one wants some, no more
+    /// than its equal share; else all but one for each that is quiet now, so that a message of it
+    /// that comes later finds a slot, as long as at least half of the slots are left.
+    fn more(self) -> usize {
+        let most = if self.hungry > 0 {
+            self.slots.div_ceil(self.queues)
+        } else if self.slots >= 2 * self.queues {
+            self.slots - self.quiet
+        } else {
+            self.slots
+        };
+        most.saturating_sub(self.running)
+    }
+}
+
+/// The slots that a queue may fill now, taken; none when there are none, or while so many of its
+/// results wait for the store that it would only fill the memory.
+pub(super) fn take(shared: &Shared, index: usize) -> Option<OwnedSemaphorePermit> {
+    let running = shared.flights.running();
+    let (own, unsettled) = running.of(index);
+    if unsettled > shared.config.slots * UNSETTLED_PER_SLOT_MAX {
+        return None;
+    }
+    let others = || (0..shared.lanes.len()).filter(|other| *other != index);
+    let demand = Demand {
+        slots: shared.config.slots,
+        queues: shared.lanes.len(),
+        running: own,
+        hungry: others()
+            .filter(|other| shared.lanes[*other].is_hungry.load(Relaxed))
+            .count(),
+        quiet: others().filter(|other| running.of(*other).0 == 0).count(),
+    };
+    let free = shared.slots.available_permits();
+    let wanted = demand.more().min(free).min(BATCH_MAX);
+    let wanted = u32::try_from(wanted).ok().filter(|wanted| *wanted > 0)?;
+    // Another queue may have been faster: then a free slot wakes this one again.
+    Arc::clone(&shared.slots)
+        .try_acquire_many_owned(wanted)
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_has_its_share_and_leaves_one_for_each_that_is_quiet() {
+        let alone = Demand {
+            slots: 8,
+            queues: 1,
+            running: 3,
+            hungry: 0,
+            quiet: 0,
+        };
+        assert_eq!(alone.more(), 5);
+        let two = Demand { queues: 2, ..alone };
+        assert_eq!(Demand { quiet: 1, ..two }.more(), 4);
+        assert_eq!(Demand { hungry: 1, ..two }.more(), 1);
+        assert_eq!(
+            Demand {
+                hungry: 1,
+                running: 6,
+                ..two
+            }
+            .more(),
+            0
+        );
+        // With few slots none is left unused.
+        let many = Demand {
+            queues: 5,
+            quiet: 4,
+            ..alone
+        };
+        assert_eq!(many.more(), 5);
+        let few = Demand {
+            slots: 2,
+            queues: 5,
+            running: 0,
+            hungry: 4,
+            quiet: 4,
+        };
+        assert_eq!(few.more(), 1);
+    }
+}
