@@ -1,8 +1,8 @@
 //! What a queue that works feels of hostile ones on the same host: how long its messages take from
-//! the send to the ack, alone and beside a handler that does its worst, in turns; and what of the
-//! host's memory stays. Medians of the rounds.
+//! the send to the ack, alone, beside a handler that does its worst for 100 messages in a row, and in
+//! a flood of such messages, in turns; and what of the host's memory stays.
 //!
-//!     cargo bench --bench neighbours [-- --rounds 3 --messages 400]
+//!     cargo bench --bench neighbours [-- --rounds 3 --messages 100]
 #![expect(
     clippy::unwrap_used,
     reason = "a measurement that cannot be made ends in a panic"
@@ -96,31 +96,48 @@ async fn measure(
     took
 }
 
-/// Keeps messages waiting in the queue of one hostile handler, if any, until told to stop.
-async fn feed(store: Arc<dyn Store>, hostile: Option<&'static str>, stop: Arc<AtomicBool>) {
-    let Some(name) = hostile else { return };
+/// What the hostile queue gets while echo is measured.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Beside {
+    Nothing,
+    /// This many, once.
+    Some(usize),
+    /// More and more.
+    Flood,
+}
+
+/// Sends to the hostile queue until told to stop, then waits until what was sent is done.
+async fn feed(store: Arc<dyn Store>, name: &'static str, what: Beside, stop: Arc<AtomicBool>) {
     let queue: QueueName = name.parse().unwrap();
-    let batch = || {
+    let batch = |count| {
         let message = |_| NewMessage {
             retries: 0,
             ..NewMessage::new("600000")
         };
-        (0..50).map(message).collect::<Vec<_>>()
+        (0..count).map(message).collect::<Vec<_>>()
     };
-    while !stop.load(Ordering::Relaxed) {
+    if let Beside::Some(count) = what {
+        store.send(&queue, &batch(count)).await.unwrap();
+    }
+    while what == Beside::Flood && !stop.load(Ordering::Relaxed) {
         if store.counts(&queue).await.unwrap().ready < 50 {
-            store.send(&queue, &batch()).await.unwrap();
+            store.send(&queue, &batch(50)).await.unwrap();
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let rest = Page {
-        offset: 0,
-        limit: 1000,
-        payload_max: 0,
-    };
-    let waiting = store.list(&queue, State::Ready, rest).await.unwrap();
-    let ids: Vec<MessageId> = waiting.into_iter().map(|record| record.id).collect();
-    store.cancel(&queue, &ids).await.unwrap();
+    if what == Beside::Flood {
+        let rest = Page {
+            offset: 0,
+            limit: 1000,
+            payload_max: 0,
+        };
+        let waiting = store.list(&queue, State::Ready, rest).await.unwrap();
+        let ids: Vec<MessageId> = waiting.into_iter().map(|record| record.id).collect();
+        store.cancel(&queue, &ids).await.unwrap();
+    }
+    while !store.counts(&queue).await.unwrap().is_drained() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 fn resident_mib(host: &Host) -> u64 {
@@ -138,33 +155,42 @@ fn resident_mib(host: &Host) -> u64 {
         / 1024
 }
 
-/// What echo feels beside one hostile handler, or none.
+/// How long echo takes beside one hostile handler: half, and 99 in a hundred, in milliseconds.
 fn phase(
-    runtime: &tokio::runtime::Runtime,
-    store: &Arc<dyn Store>,
+    (runtime, store): (&tokio::runtime::Runtime, &Arc<dyn Store>),
     acks: &Receiver<(String, Instant)>,
-    hostile: Option<&'static str>,
+    (name, what): (&'static str, Beside),
     messages: usize,
-) -> (f64, f64) {
+) -> Vec<Duration> {
     let stop = Arc::new(AtomicBool::new(false));
-    let feeding = runtime.spawn(feed(Arc::clone(store), hostile, Arc::clone(&stop)));
-    let took = runtime.block_on(measure(&**store, acks, messages));
+    let feeding = feed(Arc::clone(store), name, what, Arc::clone(&stop));
+    let feeding = runtime.spawn(feeding);
+    let mut took = Vec::new();
+    // At least so many, and for as long as the hostile ones run.
+    while took.is_empty() || (matches!(what, Beside::Some(_)) && !feeding.is_finished()) {
+        took.extend(runtime.block_on(measure(&**store, acks, messages)));
+    }
     stop.store(true, Ordering::Relaxed);
     runtime.block_on(feeding).unwrap();
-    let ms = |quantile: usize| took[(took.len() - 1) * quantile / 100].as_secs_f64() * 1e3;
-    (ms(50), ms(99))
+    took
+}
+
+fn quantile(took: &mut [Duration], percent: usize) -> f64 {
+    took.sort_unstable();
+    took[(took.len() - 1) * percent / 100].as_secs_f64() * 1e3
 }
 
 fn main() {
-    let (rounds, messages) = (number("--rounds", 3), number("--messages", 400));
+    let (rounds, messages) = (number("--rounds", 3), number("--messages", 100));
     let server = RedisServer::start();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let store = runtime.block_on(server.store());
     let acks = acks(&server);
     println!(
-        "| beside | p50 alone, ms | p50 beside | p99 alone | p99 beside | ratio | runs | MiB |\n\
+        "| beside | p50 alone, ms | p99 alone | p50 beside 100 | p99 beside 100 | p50 in a flood | p99 in a flood | MiB |\n\
          |---|---|---|---|---|---|---|---|"
     );
+    let mut all: [Vec<Duration>; 3] = Default::default();
     for name in HOSTILE {
         let queues = [name, "echo"].map(|name| format!("{name}={}", guest(name).display()));
         let host = Host::start_silently(
@@ -182,29 +208,35 @@ fn main() {
                 &queues[1],
             ],
         );
+        let stores = (&runtime, &store);
         // The first messages fill the caches.
-        phase(&runtime, &store, &acks, None, 100);
+        phase(stores, &acks, (name, Beside::Nothing), 100);
         let before = resident_mib(&host);
-        let (mut alone, mut beside) = (Vec::new(), Vec::new());
+        let mut took: [Vec<Duration>; 3] = Default::default();
         for _ in 0..rounds {
-            alone.push(phase(&runtime, &store, &acks, None, messages));
-            beside.push(phase(&runtime, &store, &acks, Some(name), messages));
+            let kinds = [Beside::Nothing, Beside::Some(100), Beside::Flood];
+            for (of_kind, kind) in took.iter_mut().zip(kinds) {
+                of_kind.extend(phase(stores, &acks, (name, kind), messages));
+            }
         }
-        let median = |of: &[(f64, f64)], which: fn(&(f64, f64)) -> f64| {
-            let mut all: Vec<f64> = of.iter().map(which).collect();
-            all.sort_by(f64::total_cmp);
-            all[all.len() / 2]
-        };
-        let (a50, b50) = (median(&alone, |p| p.0), median(&beside, |p| p.0));
-        let (a99, b99) = (median(&alone, |p| p.1), median(&beside, |p| p.1));
-        let counts = runtime
-            .block_on(store.counts(&name.parse().unwrap()))
-            .unwrap();
-        println!(
-            "| {name} | {a50:.2} | {b50:.2} | {a99:.2} | {b99:.2} | {:.2} | {} | {before} -> {} |",
-            b99 / a99,
-            counts.totals.dead + counts.totals.acked,
-            resident_mib(&host)
+        print!("| {name} |");
+        for (of_kind, of_all) in took.iter_mut().zip(&mut all) {
+            print!(
+                " {:.2} | {:.2} |",
+                quantile(of_kind, 50),
+                quantile(of_kind, 99)
+            );
+            of_all.extend(&*of_kind);
+        }
+        println!(" {before} -> {} |", resident_mib(&host));
+    }
+    print!("| all |");
+    for of_all in &mut all {
+        print!(
+            " {:.2} | {:.2} |",
+            quantile(of_all, 50),
+            quantile(of_all, 99)
         );
     }
+    println!();
 }

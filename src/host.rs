@@ -59,6 +59,17 @@ pub struct Served {
     pub handler: Arc<Handler>,
 }
 
+/// Where handlers run: threads of their own, so that busy guests delay no renewal. Both kinds drive
+/// timers and connections.
+#[derive(Debug, Clone)]
+pub struct Workers {
+    /// Where each run begins, and most end.
+    pub quick: tokio::runtime::Handle,
+    /// Where runs go on that compute for long: threads of a low priority, so that those which begin
+    /// do not wait for them.
+    pub patient: tokio::runtime::Handle,
+}
+
 /// How a host works.
 #[derive(Debug, Clone)]
 pub struct HostConfig {
@@ -114,8 +125,7 @@ struct Shared {
     slots: Arc<Semaphore>,
     /// The handlers, to wait for them when stopping.
     tasks: TaskTracker,
-    /// Where handlers run: threads of their own, so that busy guests delay no renewal.
-    workers: tokio::runtime::Handle,
+    workers: Workers,
     totals: Totals,
     /// Something was settled, or a loop found nothing: the host may be done.
     may_be_empty: Notify,
@@ -151,7 +161,7 @@ impl Host {
         store: Arc<dyn Store>,
         served: Vec<Served>,
         config: HostConfig,
-        workers: tokio::runtime::Handle,
+        workers: Workers,
     ) -> Self {
         Self(Arc::new(Shared {
             store,

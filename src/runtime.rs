@@ -108,6 +108,9 @@ impl Runtime {
         let ticker = Ticker::start(&engine)
             .map_err(|error| HandlerError::Engine(format!("no thread for its clock: {error}")))?;
         let permissions = Arc::new(permissions);
+        let clock = ticker
+            .clock()
+            .ok_or_else(|| HandlerError::Engine("its clock has ended".to_owned()))?;
         Ok(Self {
             engine,
             linker,
@@ -115,6 +118,7 @@ impl Runtime {
                 limits,
                 web: Arc::new(Web::new(Arc::clone(&permissions), limits)),
                 permissions,
+                clock,
             }),
             _ticker: ticker,
         })

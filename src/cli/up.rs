@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use super::sandbox::{self, SandboxArgs};
 use super::screen::{self, ScreenArgs};
 use super::{DEFAULT_QUEUE, Exit, StoreArgs, Usage, log, open, time};
-use crate::host::{Host, HostConfig, Served, Stage};
+use crate::host::{Host, HostConfig, Served, Stage, Workers};
 use crate::message::{NewMessage, QueueName, RETRIES_MAX};
 use crate::runtime::{Handler, HandlerError, Runtime};
 use crate::store::Store;
@@ -32,6 +32,11 @@ const WORKER_EVENT_INTERVAL: u32 = 8;
 /// By default it would first let its busy guests run for 61 ticks; with 1 it would never go on with
 /// them while new ones come.
 const WORKER_GLOBAL_QUEUE_INTERVAL: u32 = 2;
+
+/// How much the threads of long handlers give way: at this a quick one has ten times their share when
+/// both want the same core, and they have all of it when none does. On Linux it is for one thread.
+#[cfg(target_os = "linux")]
+const PATIENT_NICE: i32 = 10;
 
 #[derive(Debug, Args)]
 pub(super) struct UpArgs {
@@ -156,28 +161,56 @@ fn queue_files(args: &UpArgs) -> Result<Vec<(QueueName, PathBuf)>, Usage> {
 }
 
 /// Worker threads of their own for handlers; let go on drop without waiting for them.
-struct Workers(Option<tokio::runtime::Runtime>);
+struct Threads {
+    quick: Option<tokio::runtime::Runtime>,
+    patient: Option<tokio::runtime::Runtime>,
+}
 
-impl Workers {
+impl Threads {
     fn start() -> anyhow::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .thread_name("handler")
-            .event_interval(WORKER_EVENT_INTERVAL)
-            .global_queue_interval(WORKER_GLOBAL_QUEUE_INTERVAL)
-            .enable_all()
+        let threads = |name: &str| {
+            let mut builder = tokio::runtime::Builder::new_multi_thread();
+            builder
+                .thread_name(name)
+                .event_interval(WORKER_EVENT_INTERVAL)
+                .global_queue_interval(WORKER_GLOBAL_QUEUE_INTERVAL)
+                .enable_all();
+            builder
+        };
+        let no_threads = "no threads for the handlers";
+        let quick = threads("handler").build().context(no_threads)?;
+        let patient = threads("long handler")
+            .on_thread_start(be_patient)
             .build()
-            .context("no threads for the handlers")?;
-        Ok(Self(Some(runtime)))
+            .context(no_threads)?;
+        Ok(Self {
+            quick: Some(quick),
+            patient: Some(patient),
+        })
     }
 
-    fn handle(&self) -> Option<tokio::runtime::Handle> {
-        self.0.as_ref().map(|runtime| runtime.handle().clone())
+    fn workers(&self) -> Option<Workers> {
+        Some(Workers {
+            quick: self.quick.as_ref()?.handle().clone(),
+            patient: self.patient.as_ref()?.handle().clone(),
+        })
     }
 }
 
-impl Drop for Workers {
+/// Lowers the priority of this thread. Where the system cannot, such runs are as quick as others.
+fn be_patient() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::setpriority_process(None, PATIENT_NICE) {
+        tracing::debug!("long handlers have the priority of all others: {error}");
+    }
+}
+
+impl Drop for Threads {
     fn drop(&mut self) {
-        if let Some(runtime) = self.0.take() {
+        for runtime in [self.quick.take(), self.patient.take()]
+            .into_iter()
+            .flatten()
+        {
             runtime.shutdown_background();
         }
     }
@@ -215,15 +248,15 @@ pub(super) async fn up(args: UpArgs) -> anyhow::Result<Exit> {
     let served = load(&args.sandbox, &runtime, files)?;
     let store = open::host_store(&args.store).await?;
     check_sends(&*store, &served, args.sandbox.allow_send())?;
-    let workers = Workers::start()?;
-    let handle = workers.handle().context("no threads for the handlers")?;
+    let threads = Threads::start()?;
+    let workers = threads.workers().context("no threads for the handlers")?;
     let config = config(&args);
     for Served { queue, handler } in &served {
         tracing::info!(%queue, handler = handler.digest(), store = store.describe(),
             slots = config.slots, host = config.host_id, "serving");
     }
     let queues = served.iter().map(|served| served.queue.clone()).collect();
-    let host = Host::new(Arc::clone(&store), served, config, handle);
+    let host = Host::new(Arc::clone(&store), served, config, workers);
     let (stage, stages) = watch::channel(Stage::Run);
     listen_for_signals(stage.clone(), logs.is_some())?;
     let summary = match logs {

@@ -1,13 +1,17 @@
 //! One queue of a host, and its part of the loop.
 
+use std::future::{Future, poll_fn};
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::FutureExt;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::pause::Pause;
 use super::record::Run;
@@ -17,6 +21,9 @@ use crate::message::{Claim, Delivery};
 use crate::runtime::{Call, Report};
 use crate::store::{First, Reservation, Settlement, StoreResult};
 use crate::verdict::Outcome;
+
+/// How much of the quick threads' time one run may take before it goes on on the patient ones.
+const QUICK_MAX: Duration = Duration::from_micros(500);
 
 /// What settlements have put back into a queue since the loop last looked.
 #[derive(Debug, Default)]
@@ -240,7 +247,7 @@ impl Lane {
             // The receiver outlives every handler; if it is gone the lease ends by itself.
             let _ = finished.send(Finished::new(&shared_in_task, lane, claim, run, outbox));
         };
-        let handle = shared.tasks.spawn_on(task, &shared.workers);
+        let handle = shared.tasks.spawn_on(task, &shared.workers.quick);
         shared.flights.started(flight, handle.abort_handle());
     }
 }
@@ -291,13 +298,49 @@ async fn run(shared: &Shared, lane: usize, delivery: Delivery, stop: &Notify) ->
         attempts_max: delivery.attempts_max,
         due_at_ms: delivery.due_at_ms,
     };
-    let end = AssertUnwindSafe(lane.handler.run(call)).catch_unwind();
+    let handler = Arc::clone(&lane.handler);
+    let work = Box::pin(AssertUnwindSafe(async move { handler.run(call).await }).catch_unwind());
     tokio::select! {
-        report = end => report.unwrap_or_else(|_| {
+        report = work_out(shared, work) => report.unwrap_or_else(|| {
             nothing_ran(Outcome::HostFault {
                 reason: "a bug in dqhost: the host panicked".to_owned(),
             })
         }),
         () = stop.notified() => nothing_ran(Outcome::Stopped),
     }
+}
+
+/// Polls a run here until it has taken more than its time on these threads, then to its end on those
+/// of low priority. None when it panicked.
+async fn work_out<F>(shared: &Shared, mut work: Pin<Box<F>>) -> Option<Report>
+where
+    F: Future<Output = std::thread::Result<Report>> + Send + 'static,
+{
+    let mut spent = Duration::ZERO;
+    let quick = poll_fn(|cx| {
+        let began = Instant::now();
+        match work.as_mut().poll(cx) {
+            Poll::Ready(end) => Poll::Ready(Some(end)),
+            Poll::Pending => {
+                spent += began.elapsed();
+                if spent > QUICK_MAX {
+                    Poll::Ready(None)
+                } else {
+                    Poll::Pending
+                }
+            }
+        }
+    });
+    if let Some(end) = quick.await {
+        return end.ok();
+    }
+    let rest = poll_fn(move |cx| {
+        let polled = work.as_mut().poll(cx);
+        // Whoever waits for this core need not wait until the system takes it away.
+        std::thread::yield_now();
+        polled
+    });
+    let rest = shared.tasks.spawn_on(rest, &shared.workers.patient);
+    // Dropped with this future, which is how a handler is stopped.
+    AbortOnDropHandle::new(rest).await.ok()?.ok()
 }

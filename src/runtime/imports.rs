@@ -18,6 +18,7 @@ use super::http::{Requests, Web};
 use super::limits::{Ceiling, Deadline, Limits};
 use super::outbox::Outbox;
 use super::permissions::Permissions;
+use super::ticker::Clock;
 
 wasmtime::component::bindgen!({
     path: "wit",
@@ -33,6 +34,7 @@ pub(super) struct Common {
     pub limits: Limits,
     pub permissions: Arc<Permissions>,
     pub web: Arc<Web>,
+    pub clock: Clock,
 }
 
 /// What belongs to one run.

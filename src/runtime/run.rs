@@ -95,6 +95,7 @@ impl Handler {
     /// Runs the handler once, in an instance of its own. Dropping the future stops the guest.
     pub async fn run(&self, call: Call) -> Report {
         let started = Instant::now();
+        let _ticking = self.common.clock.go();
         let deadline = Deadline::new(self.common.limits);
         let outbox = Outbox::new(call.id.clone(), call.queue.clone());
         let mut store = self.store(deadline.clone(), outbox);
