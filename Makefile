@@ -22,11 +22,13 @@ check: setup ## what CI checks before the tests: format and lints
 guests: setup ## build the example handlers
 	cargo build --locked $(GUESTS)
 
-bench: redis ## measure sends and drains on each store, and a peer; then how long Redis is blocked
+bench: redis guests ## measure stores, a peer, how long Redis is blocked, the dashboard, the sandbox, neighbours
 	cargo build --locked --release --manifest-path benches/effectum/Cargo.toml --target-dir $(TARGET)/effectum
 	cargo bench --locked --bench stores -- --effectum $(TARGET)/effectum/release/effectum-bench
 	cargo bench --locked --bench blocking -- --messages 1000000
 	cargo bench --locked --bench dashboard
+	cargo bench --locked --bench sandbox
+	cargo bench --locked --bench neighbours
 
 picture: redis guests ## draw the README's picture of the dashboard anew
 	DQHOST_UPDATE_PICTURE=1 cargo test --locked --test it dashboard::screens::the_picture

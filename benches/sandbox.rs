@@ -74,7 +74,7 @@ fn round(handler: &Arc<Handler>, threads: usize, messages: usize) -> Round {
     for thread in running {
         let (of_one, took) = thread.join().expect("no run panics");
         times.extend(of_one);
-        rate += messages as f64 / took.as_secs_f64();
+        rate += per_second(messages, took);
     }
     times.sort_unstable();
     let us = |quantile: usize| times[times.len() * quantile / 100].as_secs_f64() * 1e6;
@@ -83,6 +83,11 @@ fn round(handler: &Arc<Handler>, threads: usize, messages: usize) -> Round {
         p99: us(99),
         rate,
     }
+}
+
+/// Messages a second.
+fn per_second(messages: usize, took: Duration) -> f64 {
+    f64::from(u32::try_from(messages).unwrap_or(u32::MAX)) / took.as_secs_f64()
 }
 
 fn show(name: &str, threads: usize, rounds: &[Round]) {

@@ -147,14 +147,13 @@ impl FromStr for HttpRule {
         };
         let rest = rest.strip_suffix('/').unwrap_or(rest);
         let (host, port) = split_port(rest)?;
-        let host = normal(host);
-        let hosts = match host.as_str() {
+        let hosts = match host {
             "" => return fail("the host is missing"),
             "*" => Hosts::Any,
             host => match host.strip_prefix("*.") {
-                Some(name) => Hosts::Below(checked_name(name)?),
+                Some(name) => Hosts::Below(checked_name(&normal(name))?),
                 None => network(host)?.map_or_else(
-                    || checked_name(host).map(Hosts::Name),
+                    || checked_name(&normal(host)).map(Hosts::Name),
                     |(address, bits)| Ok(Hosts::Network(address, bits)),
                 )?,
             },
