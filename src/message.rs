@@ -73,14 +73,16 @@ impl MessageId {
         Self(uuid::Uuid::now_v7().to_string())
     }
 
-    /// The id of what the handler of the message `parent` sends by its call of this number: the same
-    /// for each attempt, so that what the handler notes of it stays true. A UUID of version 8 made
-    /// of a SHA-256.
+    /// The id of what the handler of the message `parent` of a queue sends by its call of this number:
+    /// the same for each attempt, so that what the handler notes of it stays true. A UUID of version 8
+    /// made of a SHA-256.
     #[must_use]
-    pub fn derived(parent: &str, call: u32) -> Self {
+    pub fn derived(queue: &str, parent: &str, call: u32) -> Self {
         let digest = Sha256::new()
             .chain_update(b"dqhost outbox\0")
             .chain_update(call.to_be_bytes())
+            .chain_update(queue)
+            .chain_update([0])
             .chain_update(parent)
             .finalize();
         let mut bytes = [0; 16];
@@ -375,10 +377,10 @@ mod tests {
 
     #[test]
     fn a_derived_id_is_the_same_each_time_and_no_other_has_it() {
-        let id = MessageId::derived("parent", 1);
-        assert_eq!(id, MessageId::derived("parent", 1));
-        assert_ne!(id, MessageId::derived("parent", 2));
-        assert_ne!(id, MessageId::derived("parent2", 1));
+        let id = MessageId::derived("q", "parent", 1);
+        assert_eq!(id, MessageId::derived("q", "parent", 1));
+        assert_ne!(id, MessageId::derived("q", "parent", 2));
+        assert_ne!(id, MessageId::derived("other", "parent", 1));
         let uuid = uuid::Uuid::parse_str(id.as_str()).unwrap();
         assert_eq!((uuid.get_version_num(), id.sent_at_ms()), (8, None));
     }

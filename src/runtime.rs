@@ -9,6 +9,7 @@
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
@@ -28,6 +29,7 @@ mod limits;
 mod outbox;
 mod permissions;
 mod run;
+mod secrets;
 mod ticker;
 
 pub use check::{Import, Inspection, Need};
@@ -117,6 +119,7 @@ impl Runtime {
             common: Arc::new(Common {
                 limits,
                 web: Arc::new(Web::new(Arc::clone(&permissions), limits)),
+                secrets: secrets::Secrets::new(&permissions.secrets),
                 permissions,
                 clock,
             }),
@@ -201,16 +204,22 @@ impl Runtime {
             .map_err(|error| format!("no thread to compile it: {error}"))?;
         let limit = self.common.limits.compile_time;
         let mut result = receiver.recv_timeout(SLOW_COMPILATION.min(limit));
-        if result.is_err() {
+        if matches!(result, Err(RecvTimeoutError::Timeout)) && limit > SLOW_COMPILATION {
             tracing::warn!(
                 "compiling {}, which takes a while the first time",
                 file.name
             );
             result = receiver.recv_timeout(limit.saturating_sub(SLOW_COMPILATION));
         }
-        result
-            .map_err(|_| format!("it is not compiled within {limit:?} (--limit compile-time)"))?
-            .map_err(|error| format!("it does not compile: {error:#}"))
+        match result {
+            Ok(compiled) => compiled.map_err(|error| format!("it does not compile: {error:#}")),
+            Err(RecvTimeoutError::Timeout) => Err(format!(
+                "it is not compiled within {limit:?} (--limit compile-time)"
+            )),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err("a bug in the compiler: it panicked".to_owned())
+            }
+        }
     }
 }
 

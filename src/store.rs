@@ -87,9 +87,9 @@ pub enum Settled {
     Done,
     /// The lease is not (or no longer) this one's; nothing was changed.
     LeaseLost,
-    /// The store has no room for the messages that go with the ack; nothing was changed, and the
-    /// lease goes on as it was.
-    NoRoom,
+    /// The store does not take the messages that go with the ack: it has no room, or they may not go
+    /// there. Nothing was changed, and the lease goes on as it was.
+    Refused,
 }
 
 /// How a delivery ends.

@@ -53,8 +53,8 @@ pub enum Outcome {
         /// The limit, and how it is set.
         what: String,
     },
-    /// It acked, and the store has no room for what it sent.
-    NoRoom,
+    /// It acked, and the store does not take what it sent.
+    SendsRefused,
     /// A person stopped it.
     Stopped,
     /// The store has the message but not its payload, so no handler ran.
@@ -80,7 +80,7 @@ impl Outcome {
             Self::OutOfMemory { .. } => "out-of-memory",
             Self::OutOfStack { .. } => "out-of-stack",
             Self::OverLimit { .. } => "over-limit",
-            Self::NoRoom => "no-room",
+            Self::SendsRefused => "sends-refused",
             Self::Stopped => "stopped",
             Self::PayloadMissing => "payload-missing",
             Self::HostFault { .. } => "host-fault",
@@ -106,7 +106,9 @@ impl Outcome {
                 format!("more than {} KiB of stack wanted", limit / 1024)
             }
             Self::OverLimit { what } => format!("more wanted than {what}"),
-            Self::NoRoom => "the store has no room for what the handler sent".to_owned(),
+            Self::SendsRefused => {
+                "the store has no room for what the handler sent, or does not let it in".to_owned()
+            }
             Self::Stopped => "a person stopped it".to_owned(),
             Self::PayloadMissing => "the store has lost the payload".to_owned(),
         }
@@ -163,7 +165,7 @@ pub fn settlement(
         | Outcome::OutOfMemory { .. }
         | Outcome::OutOfStack { .. }
         | Outcome::OverLimit { .. }
-        | Outcome::NoRoom
+        | Outcome::SendsRefused
         | Outcome::Stopped
         | Outcome::HostFault { .. } => backoff.delay(attempt.attempt, jitter),
     };

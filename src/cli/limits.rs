@@ -1,6 +1,7 @@
 //! The limits of handlers by name, as `--limit` takes them.
 
 use std::fmt::Write as _;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::time;
@@ -14,71 +15,76 @@ struct Named {
     kind: Kind,
 }
 
-/// What kind of value it has, where that is kept, and the largest that is taken.
+/// What kind of value it has, where that is kept, and which are taken.
 enum Kind {
-    Count(fn(&mut Limits) -> &mut usize, usize),
-    Bytes(fn(&mut Limits) -> &mut usize, usize),
+    Count(fn(&mut Limits) -> &mut usize, RangeInclusive<usize>),
+    Bytes(fn(&mut Limits) -> &mut usize, RangeInclusive<usize>),
     Time(fn(&mut Limits) -> &mut Duration),
 }
 
 const MIB: usize = 1024 * 1024;
 
 /// All of them, but for time and memory, which have flags of their own.
-const ALL: [Named; 15] = [
+const ALL: [Named; 16] = [
     Named {
         name: "tables",
         what: "tables of a component",
-        kind: Kind::Count(|l| &mut l.tables, 1000),
+        kind: Kind::Count(|l| &mut l.tables, 1..=1000),
     },
     Named {
         name: "table-elements",
         what: "elements of a table",
-        kind: Kind::Count(|l| &mut l.table_elements, 10_000_000),
+        kind: Kind::Count(|l| &mut l.table_elements, 0..=10_000_000),
     },
     Named {
         name: "instances",
         what: "core instances of a component",
-        kind: Kind::Count(|l| &mut l.instances, 1000),
+        kind: Kind::Count(|l| &mut l.instances, 1..=1000),
     },
     Named {
         name: "stack",
         what: "stack of guest code",
-        kind: Kind::Bytes(|l| &mut l.stack, 64 * MIB),
+        kind: Kind::Bytes(|l| &mut l.stack, MIB / 16..=64 * MIB),
     },
     Named {
         name: "resources",
         what: "handles to things of the host that a run holds at a time",
-        kind: Kind::Count(|l| &mut l.resources, 1_000_000),
+        kind: Kind::Count(|l| &mut l.resources, 1..=1_000_000),
     },
     Named {
         name: "call-bytes",
         what: "handed to the host in one call, a verdict's reason included",
-        kind: Kind::Bytes(|l| &mut l.call_bytes, 256 * MIB),
+        kind: Kind::Bytes(|l| &mut l.call_bytes, 1024..=256 * MIB),
     },
     Named {
         name: "log-bytes",
         what: "kept of what a run prints and logs",
-        kind: Kind::Bytes(|l| &mut l.log_bytes, 64 * MIB),
+        kind: Kind::Bytes(|l| &mut l.log_bytes, 0..=64 * MIB),
     },
     Named {
         name: "log-lines",
         what: "lines kept of it",
-        kind: Kind::Count(|l| &mut l.log_lines, 1_000_000),
+        kind: Kind::Count(|l| &mut l.log_lines, 0..=1_000_000),
     },
     Named {
         name: "sends",
         what: "messages that a run sends",
-        kind: Kind::Count(|l| &mut l.sends, OUTBOX_MAX),
+        kind: Kind::Count(|l| &mut l.sends, 0..=OUTBOX_MAX),
     },
     Named {
         name: "send-bytes",
         what: "payloads and headers of them",
-        kind: Kind::Bytes(|l| &mut l.send_bytes, OUTBOX_BYTES_MAX),
+        kind: Kind::Bytes(|l| &mut l.send_bytes, 0..=OUTBOX_BYTES_MAX),
     },
     Named {
         name: "http-requests",
         what: "HTTP requests of a run",
-        kind: Kind::Count(|l| &mut l.http_requests, 1_000_000),
+        kind: Kind::Count(|l| &mut l.http_requests, 0..=1_000_000),
+    },
+    Named {
+        name: "http-connections",
+        what: "connections of all handlers of a host at a time",
+        kind: Kind::Count(|l| &mut l.http_connections, 1..=100_000),
     },
     Named {
         name: "http-connect",
@@ -93,7 +99,7 @@ const ALL: [Named; 15] = [
     Named {
         name: "component-bytes",
         what: "component file",
-        kind: Kind::Bytes(|l| &mut l.component_bytes, 1024 * MIB),
+        kind: Kind::Bytes(|l| &mut l.component_bytes, 1..=1024 * MIB),
     },
     Named {
         name: "compile-time",
@@ -124,10 +130,10 @@ pub(super) fn parse(text: &str) -> Result<LimitArg, String> {
         let names: Vec<&str> = ALL.iter().map(|limit| limit.name).collect();
         format!("there is no such limit; there are {}", names.join(", "))
     })?;
-    let value = match named.kind {
+    let value = match &named.kind {
         Kind::Time(_) => Value::Time(time::some_duration(value)?),
-        Kind::Count(_, max) => Value::Number(number(value, max)?),
-        Kind::Bytes(_, max) => Value::Number(bytes(value, max)?),
+        Kind::Count(_, allowed) => Value::Number(number(value, allowed)?),
+        Kind::Bytes(_, allowed) => Value::Number(bytes(value, allowed)?),
     };
     Ok(LimitArg {
         name: named.name,
@@ -135,17 +141,18 @@ pub(super) fn parse(text: &str) -> Result<LimitArg, String> {
     })
 }
 
-fn number(text: &str, max: usize) -> Result<usize, String> {
+fn number(text: &str, allowed: &RangeInclusive<usize>) -> Result<usize, String> {
     let number = text
         .parse::<usize>()
         .map_err(|_| format!("{text:?} is not a number"))?;
-    if number > max {
-        return Err(format!("{number} is over the most that is possible, {max}"));
+    if !allowed.contains(&number) {
+        let (least, most) = (allowed.start(), allowed.end());
+        return Err(format!("{number} is not between {least} and {most}"));
     }
     Ok(number)
 }
 
-fn bytes(text: &str, max: usize) -> Result<usize, String> {
+fn bytes(text: &str, allowed: &RangeInclusive<usize>) -> Result<usize, String> {
     let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
     let (digits, unit) = units
         .iter()
@@ -158,7 +165,7 @@ fn bytes(text: &str, max: usize) -> Result<usize, String> {
         .ok()
         .and_then(|number| number.checked_mul(unit))
         .ok_or_else(help)?;
-    number(&bytes.to_string(), max)
+    number(&bytes.to_string(), allowed)
 }
 
 /// Sets what was given, in its order.
@@ -212,7 +219,8 @@ mod tests {
         for limit in &ALL {
             let value = match limit.kind {
                 Kind::Time(_) => "123ms",
-                _ => "77",
+                Kind::Bytes(..) => "77KiB",
+                Kind::Count(..) => "77",
             };
             let mut limits = default;
             apply(
@@ -243,6 +251,8 @@ mod tests {
             "stack=1TiB",
             "stack=1GiB",
             "sends=1001",
+            "tables=0",
+            "stack=1KiB",
             "send-bytes=5MiB",
             "http-total=5",
             "http-total=0s",

@@ -3,7 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime};
@@ -90,12 +90,12 @@ impl Lane {
             self.after_progress(lane);
             let sleep = self.pass(&shared).await.min(shared.config.poll);
             let is_hungry = self.may_wait && self.pause.remaining().is_zero();
-            if lane.is_hungry.swap(is_hungry, Relaxed) && !is_hungry {
+            if lane.is_hungry.swap(is_hungry, SeqCst) && !is_hungry {
                 // Others may have more than their share now.
                 shared.slots_are_free();
             }
             lane.is_idle
-                .store(!self.may_wait && self.advance_at > Instant::now(), Relaxed);
+                .store(!self.may_wait && self.advance_at > Instant::now(), SeqCst);
             if *stopped.borrow() {
                 return;
             }
@@ -174,7 +174,7 @@ impl Lane {
         if !self.may_wait {
             return Ok(false);
         }
-        shared.lanes[self.index].is_hungry.store(true, Relaxed);
+        shared.lanes[self.index].is_hungry.store(true, SeqCst);
         let Some(mut permits) = slots::take(shared, self.index) else {
             return Ok(false);
         };
@@ -195,6 +195,8 @@ impl Lane {
             tracing::warn!(%queue, "the store answered so late that {} leases were almost \
                 over; their messages are given back", deliveries.len());
             let claims: Vec<Claim> = deliveries.into_iter().map(|d| d.claim).collect();
+            drop(permits);
+            shared.slots_are_free();
             shared.store.release(queue, &claims).await?;
             return Ok(false);
         }
@@ -229,12 +231,10 @@ impl Lane {
         let shared_in_task = Arc::clone(shared);
         let task = async move {
             let (attempt, attempts_max) = (delivery.attempt, delivery.attempts_max);
-            let mut report = run(&shared_in_task, lane, delivery, &stop).await;
+            let mut report = run(&shared_in_task, lane, delivery, (stop, slot)).await;
             shared_in_task.lanes[lane].times.took(report.duration);
             shared_in_task.totals.refused(report.refused as u64);
-            let is_ours = shared_in_task.flights.finished(flight);
-            drop(slot);
-            if !is_ours {
+            if !shared_in_task.flights.finished(flight) {
                 return;
             }
             let outbox = std::mem::take(&mut report.outbox);
@@ -279,11 +279,17 @@ fn lateness(delivery: &Delivery) -> Option<Duration> {
     Some(now.saturating_sub(Duration::from_millis(due_ms)))
 }
 
-/// Runs the handler to its end, or until a person stops it.
-async fn run(shared: &Shared, lane: usize, delivery: Delivery, stop: &Notify) -> Report {
+/// Runs the handler to its end, or until a person stops it. The slot is held until the guest has
+/// really ended, wherever it runs.
+async fn run(
+    shared: &Shared,
+    lane: usize,
+    delivery: Delivery,
+    (stop, slot): (Arc<Notify>, Slot),
+) -> Report {
     let lane = &shared.lanes[lane];
     let started = Instant::now();
-    let nothing_ran = |outcome| Report::without_guest(outcome, started.elapsed());
+    let nothing_ran = move |outcome| Report::without_guest(outcome, started.elapsed());
     let Some(payload) = delivery.payload else {
         return nothing_ran(Outcome::PayloadMissing);
     };
@@ -299,15 +305,19 @@ async fn run(shared: &Shared, lane: usize, delivery: Delivery, stop: &Notify) ->
         due_at_ms: delivery.due_at_ms,
     };
     let handler = Arc::clone(&lane.handler);
-    let work = Box::pin(AssertUnwindSafe(async move { handler.run(call).await }).catch_unwind());
-    tokio::select! {
-        report = work_out(shared, work) => report.unwrap_or_else(|| {
-            nothing_ran(Outcome::HostFault {
-                reason: "a bug in dqhost: the host panicked".to_owned(),
-            })
-        }),
-        () = stop.notified() => nothing_ran(Outcome::Stopped),
-    }
+    let work = async move {
+        let _slot = slot;
+        tokio::select! {
+            report = handler.run(call) => report,
+            () = stop.notified() => nothing_ran(Outcome::Stopped),
+        }
+    };
+    let end = work_out(shared, Box::pin(AssertUnwindSafe(work).catch_unwind())).await;
+    end.unwrap_or_else(|| {
+        nothing_ran(Outcome::HostFault {
+            reason: "a bug in dqhost: the host panicked".to_owned(),
+        })
+    })
 }
 
 /// Polls a run here until it has taken more than its time on these threads, then to its end on those

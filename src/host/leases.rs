@@ -67,7 +67,7 @@ async fn renew(shared: Arc<Shared>, lane: usize) {
             for (id, settled) in ids.into_iter().zip(settled) {
                 match settled {
                     Settled::Done => shared.flights.renewed(id, asked_at, lease),
-                    Settled::LeaseLost | Settled::NoRoom => {
+                    Settled::LeaseLost | Settled::Refused => {
                         if shared.flights.remove(id) {
                             shared.totals.lost(1);
                         }

@@ -71,7 +71,7 @@ pub(super) fn log(
     let reason = report.outcome.reason();
     let reason = printable(&reason);
     match (answer, settlement) {
-        (Settled::LeaseLost | Settled::NoRoom, _) => tracing::warn!(
+        (Settled::LeaseLost | Settled::Refused, _) => tracing::warn!(
             %queue, %id, attempt, class, "refused: its lease had ended, or an earlier try had settled it"),
         (Settled::Done, Settlement::Ack { .. }) => {
             tracing::info!(%queue, %id, attempt, ?took, "acked");

@@ -88,8 +88,8 @@ async fn settle_batch(shared: &Shared, lane: usize, batch: Vec<Finished>) -> Vec
     let mut left = Vec::new();
     for ((mut run, (claim, settlement)), answer) in batch.into_iter().zip(settlements).zip(answers)
     {
-        if answer == Settled::NoRoom {
-            run.report.outcome = Outcome::NoRoom;
+        if answer == Settled::Refused {
+            run.report.outcome = Outcome::SendsRefused;
             left.push(Finished::new(shared, lane, claim, run, Vec::new()));
             continue;
         }

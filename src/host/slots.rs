@@ -1,7 +1,7 @@
 //! Who may fill the slots.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::SeqCst;
 
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -17,23 +17,22 @@ struct Demand {
     running: usize,
     /// Other queues with messages that may wait.
     hungry: usize,
-    /// Other queues of which nothing runs.
+    /// Other queues of which nothing runs and nothing is known to wait.
     quiet: usize,
 }
 
 impl Demand {
-    /// The slots that the queue may have more than it has. While another one wants some, no more
-    /// than its equal share; else all but one for each that is quiet now, so that a message of it
-    /// that comes later finds a slot, as long as at least half of the slots are left.
+    /// The slots that the queue may have more than it has: its equal share among those that want
+    /// some, of all but one for each that is quiet now, so that a message of it that comes later finds
+    /// a slot. None is kept back when there are fewer than two for each queue.
     fn more(self) -> usize {
-        let most = if self.hungry > 0 {
-            self.slots.div_ceil(self.queues)
-        } else if self.slots >= 2 * self.queues {
-            self.slots - self.quiet
+        let kept_back = if self.slots >= 2 * self.queues {
+            self.quiet
         } else {
-            self.slots
+            0
         };
-        most.saturating_sub(self.running)
+        let share = (self.slots - kept_back).div_ceil(self.hungry + 1);
+        share.saturating_sub(self.running)
     }
 }
 
@@ -46,14 +45,15 @@ pub(super) fn take(shared: &Shared, index: usize) -> Option<OwnedSemaphorePermit
         return None;
     }
     let others = || (0..shared.lanes.len()).filter(|other| *other != index);
+    let (hungry, others): (Vec<usize>, Vec<usize>) =
+        others().partition(|other| shared.lanes[*other].is_hungry.load(SeqCst));
+    let quiet = others.iter().filter(|other| running.of(**other).0 == 0);
     let demand = Demand {
         slots: shared.config.slots,
         queues: shared.lanes.len(),
         running: own,
-        hungry: others()
-            .filter(|other| shared.lanes[*other].is_hungry.load(Relaxed))
-            .count(),
-        quiet: others().filter(|other| running.of(*other).0 == 0).count(),
+        hungry: hungry.len(),
+        quiet: quiet.count(),
     };
     let free = shared.slots.available_permits();
     let wanted = demand.more().min(free).min(BATCH_MAX);
@@ -81,15 +81,21 @@ mod tests {
         let two = Demand { queues: 2, ..alone };
         assert_eq!(Demand { quiet: 1, ..two }.more(), 4);
         assert_eq!(Demand { hungry: 1, ..two }.more(), 1);
-        assert_eq!(
-            Demand {
-                hungry: 1,
-                running: 6,
-                ..two
-            }
-            .more(),
-            0
-        );
+        let greedy = Demand {
+            hungry: 1,
+            running: 6,
+            ..two
+        };
+        assert_eq!(greedy.more(), 0);
+        // Those that want nothing take no share from those that do.
+        let some = Demand {
+            slots: 24,
+            queues: 10,
+            running: 0,
+            hungry: 1,
+            quiet: 8,
+        };
+        assert_eq!(some.more(), 8);
         // With few slots none is left unused.
         let many = Demand {
             queues: 5,
@@ -102,7 +108,7 @@ mod tests {
             queues: 5,
             running: 0,
             hungry: 4,
-            quiet: 4,
+            quiet: 0,
         };
         assert_eq!(few.more(), 1);
     }

@@ -38,7 +38,7 @@ pub(super) struct Totals {
 impl Totals {
     pub(super) fn settled(&self, settlement: &Settlement, answer: Settled) {
         let counter = match (answer, settlement) {
-            (Settled::LeaseLost | Settled::NoRoom, _) => &self.stale,
+            (Settled::LeaseLost | Settled::Refused, _) => &self.stale,
             (Settled::Done, Settlement::Ack { .. }) => &self.acked,
             (Settled::Done, Settlement::Nack { .. }) => &self.nacked,
             (Settled::Done, Settlement::Reject { .. }) => &self.rejected,

@@ -14,13 +14,18 @@ use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
 use super::limits::Limits;
-use super::permissions::Permissions;
+use super::secrets::Secrets;
+use crate::text::cut;
 
 /// Bytes that a guest may write in one call.
 const WRITE_MAX: usize = 64 * 1024;
 
-/// Refusals that are told of one run; all are counted.
+/// Refusals that are told of one run, and the bytes of each; all are counted.
 const REFUSALS_TOLD_MAX: usize = 20;
+const REFUSAL_MAX: usize = 400;
+
+/// Bytes of a log line's context that are kept.
+const CONTEXT_MAX: usize = 256;
 
 /// How much a log line matters, by wasi:logging.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,26 +155,40 @@ impl GuestLog {
     /// Keeps a line that was logged; one with line ends in it becomes several.
     pub(super) fn log(&self, level: Level, context: &str, message: &str) {
         let mut kept = self.lock();
-        let room = self.bytes_max.saturating_sub(kept.bytes).min(context.len());
-        let context = context[..context.floor_char_boundary(room)].to_owned();
-        for line in message.split('\n') {
+        let context = cut(context, CONTEXT_MAX).into_owned();
+        let mut rest = message;
+        loop {
+            let (line, more) = match rest.split_once('\n') {
+                Some((line, more)) => (line, Some(more)),
+                None => (rest, None),
+            };
+            if kept.lines.len() >= self.lines_max || kept.bytes >= self.bytes_max {
+                // What is dropped must cost no more than to be counted.
+                kept.dropped_bytes += rest.len();
+                kept.dropped_lines += 1 + rest.matches('\n').count();
+                return;
+            }
             kept.bytes += context.len();
             let source = Source::Log {
                 level,
                 context: context.clone(),
             };
             self.keep(&mut kept, &source, line.as_bytes(), false);
+            match more {
+                Some(more) => rest = more,
+                None => return,
+            }
         }
     }
 
     /// Notes a call that was refused.
-    pub(super) fn refuse(&self, what: String) {
+    pub(super) fn refuse(&self, what: &str) {
         let mut kept = self.lock();
         kept.refused += 1;
         if kept.refused <= REFUSALS_TOLD_MAX {
             kept.lines.push(Line {
                 source: Source::Host,
-                bytes: what.into_bytes(),
+                bytes: cut(what, REFUSAL_MAX).into_owned().into_bytes(),
                 is_open: false,
             });
         }
@@ -212,23 +231,29 @@ impl GuestLog {
     }
 
     /// What was kept so far, without secrets, and a mark when something was cut.
-    pub(super) fn lines(&self, permissions: &Permissions) -> Vec<LogLine> {
+    pub(super) fn lines(&self, secrets: &Secrets) -> Vec<LogLine> {
         let kept = self.lock();
         let host = |text| LogLine {
             source: Source::Host,
             text,
         };
-        let line = |line: &Line| LogLine {
-            source: match &line.source {
-                Source::Log { level, context } => Source::Log {
-                    level: *level,
-                    context: permissions.without_secrets(context).into_owned(),
+        let was_cut = kept.dropped_bytes > 0;
+        let line = |line: &Line| {
+            let text = String::from_utf8_lossy(&line.bytes);
+            LogLine {
+                source: match &line.source {
+                    Source::Log { level, context } => Source::Log {
+                        level: *level,
+                        context: secrets.hide_cut(context),
+                    },
+                    other => other.clone(),
                 },
-                other => other.clone(),
-            },
-            text: permissions
-                .without_secrets(&String::from_utf8_lossy(&line.bytes))
-                .into_owned(),
+                text: if was_cut {
+                    secrets.hide_cut(&text)
+                } else {
+                    secrets.hide(&text).into_owned()
+                },
+            }
         };
         let mut lines: Vec<LogLine> = kept.lines.iter().map(line).collect();
         if kept.refused > REFUSALS_TOLD_MAX {
@@ -322,7 +347,7 @@ mod tests {
     use super::*;
 
     fn text(log: &GuestLog) -> String {
-        text_of(&log.lines(&Permissions::default()))
+        text_of(&log.lines(&Secrets::new(&[])))
     }
 
     fn log(bytes: usize, lines: usize) -> GuestLog {
@@ -371,10 +396,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_dropped_of_a_message_is_only_counted() {
+        let log = log(1000, 3);
+        log.log(Level::Info, &"c".repeat(100_000), &"x\n".repeat(500_000));
+        let text = text(&log);
+        assert!(text.len() < 1500, "{}", text.len());
+        assert!(
+            text.ends_with("[cut: 999994 bytes more, 499998 lines more]\n"),
+            "{text}"
+        );
+        let refused = GuestLog::new(&Limits::default());
+        refused.refuse(&"m".repeat(1_000_000));
+        assert!(refused.lines(&Secrets::new(&[]))[0].text.len() < 500);
+    }
+
+    #[test]
     fn refusals_are_all_counted_and_the_first_are_told() {
         let log = log(0, 0);
         for n in 0..25 {
-            log.refuse(format!("refused {n}"));
+            log.refuse(&format!("refused {n}"));
         }
         assert_eq!(log.refused(), 25);
         let text = text(&log);
@@ -390,11 +430,7 @@ mod tests {
         let log = log(1000, 10);
         log.print(&Source::Stdout, b"key=hunter2\n");
         log.log(Level::Info, "hunter2", "hunter2");
-        let permissions = Permissions {
-            secrets: vec![("KEY".into(), "hunter2".into())],
-            ..Permissions::default()
-        };
-        let lines = log.lines(&permissions);
+        let lines = log.lines(&Secrets::new(&[("KEY".into(), "hunter2".into())]));
         assert_eq!(
             text_of(&lines),
             "key=[secret KEY]\ninfo [secret KEY]: [secret KEY]\n"

@@ -4,7 +4,7 @@
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
@@ -17,6 +17,7 @@ use hyper::body::Incoming;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, Sleep, timeout_at};
 use tokio_rustls::TlsConnector;
 use wasmtime_wasi_http::io::TokioIo;
@@ -25,6 +26,19 @@ use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpHooks};
 use super::guest_log::GuestLog;
 use super::limits::Limits;
 use super::permissions::{Permissions, Scheme, Target};
+use crate::text::cut;
+
+/// Bytes of a request's body that are on their way at a time.
+const BODY_CHUNK: usize = 16 * 1024;
+
+/// Bytes that a request's or a response's headers may take, roughly.
+pub(super) const FIELDS_MAX: usize = 32 * 1024;
+
+/// Bytes that are read ahead of a response.
+const READ_AHEAD: usize = 64 * 1024;
+
+/// Names that are looked up at a time: a look-up cannot be stopped, only left behind.
+const LOOKUPS_MAX: usize = 32;
 
 /// A future on its way to wasmtime.
 type Boxed<T> = Box<dyn Future<Output = T> + Send>;
@@ -40,6 +54,8 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 pub(super) struct Web {
     permissions: Arc<Permissions>,
     limits: Limits,
+    connections: Arc<Semaphore>,
+    lookups: Arc<Semaphore>,
     /// Made when the first request needs it.
     tls: OnceLock<TlsConnector>,
 }
@@ -58,6 +74,11 @@ impl Requests {
 }
 
 impl WasiHttpHooks for Requests {
+    /// A request that is never made keeps as much as its body's stream takes: two of these.
+    fn p2_outgoing_body_chunk_size(&mut self) -> usize {
+        BODY_CHUNK
+    }
+
     fn send_request(
         &mut self,
         request: http::Request<WasiBody>,
@@ -69,7 +90,7 @@ impl WasiHttpHooks for Requests {
         Box::new(async move {
             let max = web.limits.http_requests;
             if number > max {
-                log.refuse(format!(
+                log.refuse(&format!(
                     "refused: more than {max} HTTP requests (--limit http-requests)"
                 ));
                 return Err(Error::ConnectionLimitReached);
@@ -84,6 +105,8 @@ impl Web {
         Self {
             permissions,
             limits,
+            connections: Arc::new(Semaphore::new(limits.http_connections)),
+            lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)),
             tls: OnceLock::new(),
         }
     }
@@ -101,9 +124,9 @@ impl Web {
         };
         let target = target_of(request.uri()).ok_or(Error::HttpRequestUriInvalid)?;
         if !self.permissions.allows(&target) {
-            log.refuse(format!(
+            log.refuse(&format!(
                 "refused: {} {target} is not allowed (--allow-http)",
-                request.method()
+                cut(request.method().as_str(), 20)
             ));
             return Err(Error::HttpRequestDenied);
         }
@@ -113,9 +136,12 @@ impl Web {
                 .unwrap_or(self.limits.http_connect)
                 .min(self.limits.http_connect),
         ));
-        let stream = timeout_at(connect, self.connect(&target, log))
-            .await
-            .map_err(|_| Error::ConnectionTimeout)??;
+        let connected = timeout_at(connect, async {
+            let place = Arc::clone(&self.connections).acquire_owned().await;
+            let place = place.map_err(|_| Error::ConnectionLimitReached)?;
+            Ok::<_, Error>((place, self.connect(&target, log).await?))
+        });
+        let (place, stream) = connected.await.map_err(|_| Error::ConnectionTimeout)??;
         // What is sent names the path alone; the host is in its header.
         *request.uri_mut() = request
             .uri()
@@ -124,11 +150,16 @@ impl Web {
                 http::Uri::builder().path_and_query(path.clone()).build()
             })
             .map_err(|_| Error::HttpRequestUriInvalid)?;
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        let (mut sender, connection) = hyper::client::conn::http1::Builder::new()
+            .max_buf_size(READ_AHEAD)
+            .handshake(TokioIo::new(stream))
             .await
             .map_err(|error| broken(&error))?;
         // Ends when it is dropped, at the latest with the guest.
-        let connection = wasmtime_wasi::runtime::spawn(connection);
+        let connection = wasmtime_wasi::runtime::spawn(async move {
+            let _place = place;
+            connection.await
+        });
         let response = timeout_at(
             within(options.first_byte_timeout),
             sender.send_request(request),
@@ -148,16 +179,8 @@ impl Web {
 
     /// A connection to one of the addresses of the target that may be reached.
     async fn connect(&self, target: &Target, log: &GuestLog) -> Result<Box<dyn Stream>, Error> {
-        let not_found = |_| Error::DnsError {
-            rcode: None,
-            info_code: None,
-        };
-        let place = (target.host.as_str(), target.port);
-        let found: Vec<SocketAddr> = tokio::net::lookup_host(place)
-            .await
-            .map_err(not_found)?
-            .collect();
-        let never = self.never(target.port).await;
+        let found = self.addresses(&target.host, target.port).await?;
+        let never = self.never(target.port).await?;
         let may = |address: &SocketAddr| {
             !never.contains(&address.ip().to_canonical())
                 && self.permissions.allows_address(target, address.ip())
@@ -172,7 +195,7 @@ impl Web {
             } else {
                 "not public; --allow-http has to name the address or its network"
             };
-            log.refuse(format!("refused: {target} is {}: {why}", address.ip()));
+            log.refuse(&format!("refused: {target} is {}: {why}", address.ip()));
             return Err(Error::DestinationIpProhibited);
         }
         // Tries one after another.
@@ -191,18 +214,39 @@ impl Web {
         }
     }
 
-    /// The store's addresses, as far as its port is the one that is wanted. What cannot be resolved
-    /// cannot be reached either.
-    async fn never(&self, port: u16) -> Vec<std::net::IpAddr> {
+    /// What a name resolves to.
+    async fn addresses(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
+        let not_found = || Error::DnsError {
+            rcode: None,
+            info_code: None,
+        };
+        if let Ok(address) = host.parse::<IpAddr>() {
+            return Ok(vec![SocketAddr::new(address, port)]);
+        }
+        let turn = Arc::clone(&self.lookups).acquire_owned().await;
+        let (turn, host) = (turn.map_err(|_| not_found())?, host.to_owned());
+        let lookup = tokio::task::spawn_blocking(move || {
+            // Kept until the system has answered, whoever still waits for that.
+            let _turn = turn;
+            (host.as_str(), port)
+                .to_socket_addrs()
+                .map(Iterator::collect)
+        });
+        let found = lookup.await.map_err(|_| not_found())?;
+        found.map_err(|_| not_found())
+    }
+
+    /// The store's addresses, as far as its port is the one that is wanted. While they cannot be
+    /// told, nothing at that port can be reached.
+    async fn never(&self, port: u16) -> Result<Vec<IpAddr>, Error> {
         let mut all = Vec::new();
         for (host, of) in &self.permissions.never {
-            if *of == port
-                && let Ok(found) = tokio::net::lookup_host((host.as_str(), port)).await
-            {
-                all.extend(found.map(|address| address.ip().to_canonical()));
+            if *of == port {
+                let found = self.addresses(host, port).await?;
+                all.extend(found.iter().map(|address| address.ip().to_canonical()));
             }
         }
-        all
+        Ok(all)
     }
 
     /// Trusts what this machine trusts (`SSL_CERT_FILE` and `SSL_CERT_DIR` included), or the roots
@@ -305,6 +349,9 @@ impl Body for Timed {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        if Instant::now() >= self.end {
+            return Poll::Ready(Some(Err(Error::HttpResponseTimeout)));
+        }
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
             self.start_again();
             return Poll::Ready(frame.map(|frame| frame.map_err(|error| broken(&error))));

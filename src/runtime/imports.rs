@@ -14,10 +14,11 @@ use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 use self::dqhost::queue::outbox::{NewMessage, SendError};
 use self::wasi::logging::logging::Level as WitLevel;
 use super::guest_log::{GuestLog, Level, Source};
-use super::http::{Requests, Web};
+use super::http::{FIELDS_MAX, Requests, Web};
 use super::limits::{Ceiling, Deadline, Limits};
 use super::outbox::Outbox;
 use super::permissions::Permissions;
+use super::secrets::Secrets;
 use super::ticker::Clock;
 
 wasmtime::component::bindgen!({
@@ -33,6 +34,7 @@ pub(super) use self::{ConsumerWithLogging as Consumer, ConsumerWithLoggingPre as
 pub(super) struct Common {
     pub limits: Limits,
     pub permissions: Arc<Permissions>,
+    pub secrets: Secrets,
     pub web: Arc<Web>,
     pub clock: Clock,
 }
@@ -112,7 +114,9 @@ impl WasiHttpView for State {
         let (log, common) = (&self.log, &self.common);
         let (ctx, hooks) = self.http.get_or_insert_with(|| {
             let requests = Requests::new(Arc::clone(&common.web), log.clone());
-            (WasiHttpCtx::new(), requests)
+            let mut ctx = WasiHttpCtx::new();
+            ctx.set_field_size_limit(FIELDS_MAX);
+            (ctx, requests)
         });
         WasiHttpCtxView {
             ctx,
@@ -145,7 +149,7 @@ impl network::HostNetwork for State {
 
 impl tcp_create_socket::Host for State {
     fn create_tcp_socket(&mut self, _family: IpAddressFamily) -> SocketResult<Resource<TcpSocket>> {
-        self.log.refuse("refused: a TCP socket".to_owned());
+        self.log.refuse("refused: a TCP socket");
         Err(ErrorCode::AccessDenied.into())
     }
 }
@@ -155,7 +159,7 @@ impl udp_create_socket::Host for State {
         &mut self,
         _family: IpAddressFamily,
     ) -> SocketResult<Resource<UdpSocket>> {
-        self.log.refuse("refused: a UDP socket".to_owned());
+        self.log.refuse("refused: a UDP socket");
         Err(ErrorCode::AccessDenied.into())
     }
 }

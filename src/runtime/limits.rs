@@ -24,7 +24,8 @@ pub struct Limits {
     pub instances: usize,
     /// The stack of guest code, bytes.
     pub stack: usize,
-    /// Handles to things of the host (streams, timers, requests) that a run may hold at a time.
+    /// Handles to things of the host (streams, timers, requests) that a run may hold at a time. What
+    /// the host keeps for a run beside its memory is at most this times `call_bytes`.
     pub resources: usize,
     /// Bytes that a run may hand to the host in one call, its verdict included.
     pub call_bytes: usize,
@@ -38,6 +39,8 @@ pub struct Limits {
     pub send_bytes: usize,
     /// HTTP requests that a run may make.
     pub http_requests: usize,
+    /// Connections of all handlers of a host together, at a time.
+    pub http_connections: usize,
     /// Until the connection of a request is there.
     pub http_connect: Duration,
     /// Until its response has been read to the end.
@@ -59,13 +62,14 @@ impl Default for Limits {
             table_elements: 200_000,
             instances: 40,
             stack: MIB / 2,
-            resources: 1000,
-            call_bytes: MIB,
+            resources: 128,
+            call_bytes: MIB / 2,
             log_bytes: 64 * 1024,
             log_lines: 1000,
             sends: 100,
             send_bytes: MIB,
             http_requests: 100,
+            http_connections: 256,
             http_connect: Duration::from_secs(5),
             http_total: Duration::from_secs(30),
             component_bytes: 64 * MIB,

@@ -52,7 +52,7 @@ impl Outbox {
             .map_err(|error| SendError::Invalid(format!("{error}")))?;
         if !permissions.sends.contains(&queue) {
             let why = format!("a send to queue {queue} is not allowed (--allow-send)");
-            log.refuse(format!("refused: {why}"));
+            log.refuse(&format!("refused: {why}"));
             return Err(SendError::NotAllowed(why));
         }
         let retries = wanted.retries.unwrap_or(permissions.retries_default);
@@ -64,7 +64,7 @@ impl Outbox {
             format!("more than {} bytes (--limit send-bytes)", limits.send_bytes)
         } else {
             self.bytes = bytes;
-            let id = MessageId::derived(&self.parent, self.calls);
+            let id = MessageId::derived(&self.queue, &self.parent, self.calls);
             self.taken.push(Outgoing {
                 queue,
                 message: NewMessage {
@@ -77,7 +77,7 @@ impl Outbox {
             });
             return Ok(id.to_string());
         };
-        log.refuse(format!("refused: a send of {too_much}"));
+        log.refuse(&format!("refused: a send of {too_much}"));
         Err(SendError::TooMuch(too_much))
     }
 }

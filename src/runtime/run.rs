@@ -117,7 +117,7 @@ impl Handler {
             }
         };
         let state = store.into_data();
-        let log = state.log.lines(&self.common.permissions);
+        let log = state.log.lines(&self.common.secrets);
         let outcome = match result {
             Some(Ok(verdict)) => self.verdict(verdict),
             None => Outcome::TimedOut {
@@ -171,7 +171,7 @@ impl Handler {
 
     /// A text of the guest as it is kept.
     fn reason(&self, text: &str) -> String {
-        let text = self.common.permissions.without_secrets(text);
+        let text = self.common.secrets.hide(text);
         cut(&text, REASON_MAX).into_owned()
     }
 

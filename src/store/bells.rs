@@ -1,47 +1,98 @@
 //! How those who wait for a queue are woken, each queue by itself.
 
 use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::select_all;
 use tokio::sync::Notify;
 
-/// A bell for each name. One that is rung while nobody waits is heard by the next who does; of several
-/// who wait for the same name one is woken.
+/// A bell for each name. One that is rung while nobody waits is heard by the next who does. A bell that
+/// nobody has listened to yet counts as rung: what happened before is not known.
 #[derive(Debug, Default)]
-pub(super) struct Bells(Mutex<HashMap<String, Arc<Notify>>>);
+pub(super) struct Bells(Mutex<HashMap<String, Arc<Bell>>>);
+
+#[derive(Debug)]
+struct Bell {
+    notify: Notify,
+    waiting: AtomicUsize,
+}
+
+/// Somebody waits as long as this is there.
+struct Waiting<'a>(&'a Bell);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Bell {
+    fn rung() -> Arc<Self> {
+        let notify = Notify::new();
+        notify.notify_one();
+        Arc::new(Self {
+            notify,
+            waiting: AtomicUsize::new(0),
+        })
+    }
+
+    async fn heard(&self) {
+        let mut notified = std::pin::pin!(self.notify.notified());
+        // From here on it is woken with the others, so it may be counted.
+        if notified.as_mut().enable() {
+            return;
+        }
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let _waiting = Waiting(self);
+        notified.await;
+    }
+
+    /// Wakes all who wait, or else the next who will.
+    fn ring(&self) {
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            self.notify.notify_waiters();
+        } else {
+            self.notify.notify_one();
+        }
+    }
+}
 
 impl Bells {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Notify>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Bell>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn of(&self, name: &str) -> Arc<Notify> {
+    fn of(&self, name: &str) -> Arc<Bell> {
         let mut bells = self.lock();
         if let Some(bell) = bells.get(name) {
             return Arc::clone(bell);
         }
-        Arc::clone(bells.entry(name.to_owned()).or_default())
+        Arc::clone(bells.entry(name.to_owned()).or_insert_with(Bell::rung))
     }
 
     /// Returns when one of these is rung, or at once when one was since the last call; never when
     /// there are none.
     pub(super) async fn heard(&self, names: impl Iterator<Item = &str>) {
-        let bells: Vec<Arc<Notify>> = names.map(|name| self.of(name)).collect();
+        let bells: Vec<Arc<Bell>> = names.map(|name| self.of(name)).collect();
         if bells.is_empty() {
             return std::future::pending().await;
         }
-        select_all(bells.iter().map(|bell| Box::pin(bell.notified()))).await;
+        let heard = bells
+            .iter()
+            .map(|bell| Box::pin(bell.heard()) as Pin<Box<_>>);
+        select_all(heard).await;
     }
 
-    /// Wakes one who waits for this name, or else the next who will.
+    /// Wakes all who wait for this name, or else the next who will.
     pub(super) fn ring(&self, name: &str) {
-        self.of(name).notify_one();
+        self.of(name).ring();
     }
 
-    /// Rings every bell that anybody has listened to.
+    /// Rings every bell.
     pub(super) fn ring_all(&self) {
-        self.lock().values().for_each(|bell| bell.notify_one());
+        self.lock().values().for_each(|bell| bell.ring());
     }
 }
 
@@ -54,6 +105,8 @@ mod tests {
     async fn each_name_has_its_own_bell_and_keeps_what_nobody_heard() {
         let bells = Bells::default();
         let heard = |names: &'static [&str]| bells.heard(names.iter().copied()).now_or_never();
+        // What came before the first wait may have been missed.
+        assert!(heard(&["a"]).is_some() && heard(&["b"]).is_some());
         assert!(heard(&["a"]).is_none() && heard(&["b"]).is_none());
         bells.ring("a");
         assert!(heard(&["b"]).is_none());
@@ -61,5 +114,17 @@ mod tests {
         bells.ring_all();
         assert!(heard(&["a"]).is_some() && heard(&["b"]).is_some());
         assert!(heard(&["a", "b"]).is_none() && heard(&[]).is_none());
+    }
+
+    #[tokio::test]
+    async fn all_who_wait_are_woken_once() {
+        let bells = Bells::default();
+        bells.heard(["a"].into_iter()).await;
+        let mut first = Box::pin(bells.heard(["a"].into_iter()));
+        let mut second = Box::pin(bells.heard(["a"].into_iter()));
+        assert!((&mut first).now_or_never().is_none() && (&mut second).now_or_never().is_none());
+        bells.ring("a");
+        assert!(first.now_or_never().is_some() && second.now_or_never().is_some());
+        assert!(bells.heard(["a"].into_iter()).now_or_never().is_none());
     }
 }

@@ -14,7 +14,7 @@ use redis::{Cmd, ConnectionAddr, IntoConnectionInfo, Value};
 
 use self::decode::{decode, text, unexpected};
 use self::keys::Keys;
-use self::link::{Link, is_full};
+use self::link::Link;
 use self::scripts::Script;
 use self::wake::Wake;
 use super::common::ms;
@@ -114,10 +114,13 @@ impl RedisStore {
         for (queue, answer) in queues.into_iter().zip(answers) {
             match answer {
                 Ok(_) => self.set_registered(queue),
-                Err(error) if is_full(&error) => {
-                    without.insert(queue);
-                }
-                Err(error) => return Err(link.error(NAMING, &error)),
+                Err(error) => match link.error(NAMING, &error) {
+                    // Full, or not allowed: what goes with it is refused alone.
+                    StoreError::Unusable { .. } | StoreError::Refused { .. } => {
+                        without.insert(queue);
+                    }
+                    error @ StoreError::Unreachable { .. } => return Err(error),
+                },
             }
         }
         Ok(without)

@@ -297,7 +297,7 @@ async fn a_disk_that_is_almost_full_takes_no_more_and_can_be_emptied() {
 
 #[tokio::test]
 async fn a_disk_that_is_almost_full_takes_no_ack_that_sends() {
-    use dqhost::store::Settled::{Done, LeaseLost, NoRoom};
+    use dqhost::store::Settled::{Done, LeaseLost, Refused};
 
     let folder = TempDir::new().unwrap();
     let mut options = SqliteOptions::file(folder.path().join("dqhost.db"));
@@ -313,7 +313,7 @@ async fn a_disk_that_is_almost_full_takes_no_ack_that_sends() {
         (nacked, nack(None)),
     ];
     let answers = full.settle(&queue(), &batch).await.unwrap();
-    assert_eq!(answers, [NoRoom, Done, Done]);
+    assert_eq!(answers, [Refused, Done, Done]);
     assert_eq!(depths(&full).await, [0, 0, 1, 1, 0]);
     assert_eq!(full.queues().await.unwrap(), [queue()]);
     // With room it is done; then its lease is gone, room or not.

@@ -318,17 +318,17 @@ async fn each_limit_that_is_passed_has_its_class_and_says_how_to_raise_it() {
         (
             "huge-result",
             "over-limit",
-            "more wanted than 1048576 bytes in one call (--limit call-bytes)",
+            "more wanted than 524288 bytes in one call (--limit call-bytes)",
         ),
         (
             "random-hog",
             "over-limit",
-            "more wanted than 1048576 bytes in one call (--limit call-bytes)",
+            "more wanted than 524288 bytes in one call (--limit call-bytes)",
         ),
         (
             "resource-leak",
             "over-limit",
-            "more wanted than 1000 handles held (--limit resources)",
+            "more wanted than 128 handles held (--limit resources)",
         ),
         ("log-flood", "timed-out", "no verdict within 100ms"),
         ("stdout-flood", "timed-out", "no verdict within 100ms"),

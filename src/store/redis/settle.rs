@@ -9,8 +9,8 @@ use super::keys::Keys;
 use super::link::is_full;
 use super::write::add_message;
 use super::{
-    Claim, NewMessage, QueueName, RedisStore, Settled, Settlement, StoreResult, evalsha, ms,
-    scripts,
+    Claim, NewMessage, QueueName, RedisStore, Settled, Settlement, StoreError, StoreResult,
+    evalsha, ms, scripts,
 };
 use crate::store::common::{by_queue, outbox, settle_steps};
 
@@ -62,7 +62,7 @@ impl RedisStore {
             });
         let mut result = vec![Settled::LeaseLost; step.len()];
         for place in refused.into_iter().flat_map(|call| call.places) {
-            result[place] = Settled::NoRoom;
+            result[place] = Settled::Refused;
         }
         let (commands, asked): (Vec<Cmd>, Vec<_>) = calls
             .into_iter()
@@ -75,8 +75,15 @@ impl RedisStore {
                     .into_iter()
                     .map(settled)
                     .collect(),
-                Err(error) if sends && is_full(&error) => vec![Settled::NoRoom; places.len()],
-                Err(error) => return Err(self.leases.error(OPERATION, &error)),
+                Err(error) if sends && is_full(&error) => vec![Settled::Refused; places.len()],
+                Err(error) => match self.leases.error(OPERATION, &error) {
+                    // What keeps these messages out must not keep all others from being settled.
+                    error @ (StoreError::Unusable { .. } | StoreError::Refused { .. }) if sends => {
+                        tracing::warn!("an ack and what its handler sent are refused: {error}");
+                        vec![Settled::Refused; places.len()]
+                    }
+                    error => return Err(error),
+                },
             };
             if said.len() != places.len() {
                 return Err(unexpected(&self.name, OPERATION));

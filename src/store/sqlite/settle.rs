@@ -180,7 +180,7 @@ fn ack_and_send(
         return Ok(Settled::LeaseLost);
     }
     match room.map_or(Ok(()), Room::check) {
-        Err(Failure::NoRoom { .. }) => return Ok(Settled::NoRoom),
+        Err(Failure::NoRoom { .. }) => return Ok(Settled::Refused),
         checked => checked?,
     }
     for (queue, messages) in by_queue(outbox) {

@@ -44,7 +44,7 @@ async fn what_is_sent_has_what_the_handler_gave_it_and_the_same_id_in_each_attem
     assert_eq!(message.retries, 5);
     assert_eq!(message.due, Due::In(Duration::from_millis(1500)));
     assert_eq!(message.headers, [("parent".to_owned(), "id".to_owned())]);
-    assert_eq!(message.id, MessageId::derived("id", 2));
+    assert_eq!(message.id, MessageId::derived("q", "id", 2));
     let again = fan_out(&[("delay-ms", "1500")], Limits::default()).await;
     assert_eq!(first.outbox, again.outbox);
 }
@@ -172,7 +172,7 @@ fn a_store_that_is_full_takes_the_ack_back_and_says_so() {
     );
     let listed = stdout(&run(Some(&url), &["dead", "list"], 0));
     assert!(
-        listed.contains("no room for what the handler sent"),
+        listed.contains("sends-refused: the store has no room"),
         "{listed}"
     );
     assert_eq!(stats(&url, "children")["totals"]["sent"], 0);

@@ -96,6 +96,8 @@ fn a_handler_whose_lease_cannot_be_renewed_is_stopped_before_another_runs() {
         &allowed,
         "--limit",
         "http-total=10m",
+        "--limit",
+        "http-connections=1000",
     ];
     let mut first = Host::start(&proxy.url, &args);
     eventually("all wait for an answer", || {
