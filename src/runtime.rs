@@ -28,6 +28,7 @@ mod imports;
 mod limits;
 mod outbox;
 mod permissions;
+mod requests;
 mod run;
 mod secrets;
 mod ticker;

@@ -29,7 +29,7 @@ use super::permissions::{Permissions, Scheme, Target};
 use crate::text::cut;
 
 /// Bytes of a request's body that are on their way at a time.
-const BODY_CHUNK: usize = 16 * 1024;
+const BODY_CHUNK: usize = 4 * 1024;
 
 /// Bytes that a request's or a response's headers may take, roughly.
 pub(super) const FIELDS_MAX: usize = 32 * 1024;

@@ -18,6 +18,7 @@ use super::http::{FIELDS_MAX, Requests, Web};
 use super::limits::{Ceiling, Deadline, Limits};
 use super::outbox::Outbox;
 use super::permissions::Permissions;
+use super::requests;
 use super::secrets::Secrets;
 use super::ticker::Clock;
 
@@ -80,6 +81,7 @@ pub(super) fn link(linker: &mut Linker<State>) -> wasmtime::Result<()> {
     linker.allow_shadowing(true);
     tcp_create_socket::add_to_linker::<_, HasSelf<_>>(linker, |state: &mut State| state)?;
     udp_create_socket::add_to_linker::<_, HasSelf<_>>(linker, |state: &mut State| state)?;
+    requests::bound(linker)?;
     linker.allow_shadowing(false);
     Ok(())
 }

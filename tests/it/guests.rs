@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use crate::support::{guest, guest_names};
 
 /// The example handlers that have a test here or, those that use the network or send, in `sandbox`.
-const TESTED: [&str; 24] = [
+const TESTED: [&str; 25] = [
     "checksum",
     "echo",
     "env-reader",
@@ -26,6 +26,7 @@ const TESTED: [&str; 24] = [
     "order-timeout",
     "random-hog",
     "reject",
+    "request-hog",
     "resource-leak",
     "sleeper",
     "slow-loris-http",

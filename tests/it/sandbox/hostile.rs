@@ -27,13 +27,14 @@ const ENDLESS: [Hostile; 5] = [
 ];
 
 /// Those that end at another limit, or are refused what they want.
-const OTHERS: [Hostile; 11] = [
+const OTHERS: [Hostile; 12] = [
     ("env-reader", "", "rejected"),
     ("exit", "1", "exited"),
     ("file-reader", "", "rejected"),
     ("hog", "", "out-of-memory"),
     ("huge-result", "", "over-limit"),
     ("random-hog", "", "over-limit"),
+    ("request-hog", "", "over-limit"),
     ("resource-leak", "", "over-limit"),
     ("socket-opener", "1", "rejected"),
     ("stack", "", "out-of-stack"),
@@ -121,6 +122,7 @@ fn each_ends_with_its_class(hostile: &[Hostile], timeout: &str) {
         (stats(&url, "echo")["totals"]["acked"] == GOOD).then_some(())
     });
     let after = memory(&host);
+    println!("memory went from {before} to {after}");
     assert!(
         after < before + 20 * 1024 * 1024,
         "memory went from {before} to {after}"
