@@ -231,10 +231,13 @@ impl Lane {
         let shared_in_task = Arc::clone(shared);
         let task = async move {
             let (attempt, attempts_max) = (delivery.attempt, delivery.attempts_max);
-            let mut report = run(&shared_in_task, lane, delivery, (stop, slot)).await;
+            let (mut report, slot) = run(&shared_in_task, lane, delivery, (stop, slot)).await;
             shared_in_task.lanes[lane].times.took(report.duration);
             shared_in_task.totals.refused(report.refused as u64);
-            if !shared_in_task.flights.finished(flight) {
+            let is_ours = shared_in_task.flights.finished(flight);
+            // Not before: who is woken by it counts what runs.
+            drop(slot);
+            if !is_ours {
                 return;
             }
             let outbox = std::mem::take(&mut report.outbox);
@@ -279,19 +282,20 @@ fn lateness(delivery: &Delivery) -> Option<Duration> {
     Some(now.saturating_sub(Duration::from_millis(due_ms)))
 }
 
-/// Runs the handler to its end, or until a person stops it. The slot is held until the guest has
-/// really ended, wherever it runs.
+/// Runs the handler to its end, or until a person stops it. The slot goes with the guest, wherever it
+/// runs, so that it is free only when the guest has really ended; it comes back unless it was dropped
+/// in a panic.
 async fn run(
     shared: &Shared,
     lane: usize,
     delivery: Delivery,
     (stop, slot): (Arc<Notify>, Slot),
-) -> Report {
+) -> (Report, Option<Slot>) {
     let lane = &shared.lanes[lane];
     let started = Instant::now();
     let nothing_ran = move |outcome| Report::without_guest(outcome, started.elapsed());
     let Some(payload) = delivery.payload else {
-        return nothing_ran(Outcome::PayloadMissing);
+        return (nothing_ran(Outcome::PayloadMissing), Some(slot));
     };
     let id = delivery.claim.id;
     let call = Call {
@@ -306,25 +310,27 @@ async fn run(
     };
     let handler = Arc::clone(&lane.handler);
     let work = async move {
-        let _slot = slot;
-        tokio::select! {
+        let slot = slot;
+        let report = tokio::select! {
             report = handler.run(call) => report,
             () = stop.notified() => nothing_ran(Outcome::Stopped),
-        }
+        };
+        (report, slot)
     };
     let end = work_out(shared, Box::pin(AssertUnwindSafe(work).catch_unwind())).await;
-    end.unwrap_or_else(|| {
-        nothing_ran(Outcome::HostFault {
-            reason: "a bug in dqhost: the host panicked".to_owned(),
-        })
-    })
+    let Some((report, slot)) = end else {
+        let reason = "a bug in dqhost: the host panicked".to_owned();
+        return (nothing_ran(Outcome::HostFault { reason }), None);
+    };
+    (report, Some(slot))
 }
 
 /// Polls a run here until it has taken more than its time on these threads, then to its end on those
 /// of low priority. None when it panicked.
-async fn work_out<F>(shared: &Shared, mut work: Pin<Box<F>>) -> Option<Report>
+async fn work_out<F, T>(shared: &Shared, mut work: Pin<Box<F>>) -> Option<T>
 where
-    F: Future<Output = std::thread::Result<Report>> + Send + 'static,
+    F: Future<Output = std::thread::Result<T>> + Send + 'static,
+    T: Send + 'static,
 {
     let mut spent = Duration::ZERO;
     let quick = poll_fn(|cx| {
