@@ -11,7 +11,7 @@
 -- KEYS[7] {dp:<queue>}:stats      hash  totals
 -- ARGV[1] the most to move, at most 1,000
 --
--- Returns {moved, unix ms at which the next lease ends or -1}.
+-- Returns {moved, us until the next lease ends or -1}.
 -- Messages that a delayqueue consumer nacked wait in unack as well, until their delay is over:
 -- they are treated the same.
 -- Crash safety: one script; any host repeats it on every pass, so recovery does not depend on
@@ -36,4 +36,4 @@ if #ids > 0 then
   redis.call('HINCRBY', stats, 'expired', #ids)
 end
 local head = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')
-return {#ids, head[2] and score_to_ms(head[2]) or -1}
+return {#ids, us_until(head[2] and score_to_ms(head[2]))}

@@ -38,13 +38,15 @@ impl ManualClock {
     }
 }
 
-/// One reading of a clock, in unix milliseconds.
+/// One reading of a clock, in unix time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Now {
-    /// Rounded down: what is compared with it is never due early.
+    /// Milliseconds, rounded down: what is compared with it is never due early.
     pub ms: u64,
-    /// Rounded up: what is added to it never ends early.
+    /// Milliseconds, rounded up: what is added to it never ends early.
     pub ceil_ms: u64,
+    /// Microseconds: what sleeps for the rest of a millisecond is on time.
+    pub us: u64,
 }
 
 impl Clock {
@@ -56,12 +58,19 @@ impl Clock {
                     .duration_since(UNIX_EPOCH)
                     .unwrap_or_default();
                 let ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-                let ceil_ms = ms + u64::from(!since.subsec_nanos().is_multiple_of(1_000_000));
-                Now { ms, ceil_ms }
+                Now {
+                    ms,
+                    ceil_ms: ms + u64::from(!since.subsec_nanos().is_multiple_of(1_000_000)),
+                    us: u64::try_from(since.as_micros()).unwrap_or(u64::MAX),
+                }
             }
             Self::Manual(clock) => {
                 let ms = clock.now_ms();
-                Now { ms, ceil_ms: ms }
+                Now {
+                    ms,
+                    ceil_ms: ms,
+                    us: ms.saturating_mul(1000),
+                }
             }
         }
     }
@@ -80,7 +89,8 @@ mod tests {
             clock.now(),
             Now {
                 ms: 1002,
-                ceil_ms: 1002
+                ceil_ms: 1002,
+                us: 1_002_000
             }
         );
     }
@@ -91,5 +101,6 @@ mod tests {
         let now = Clock::System.now();
         assert!(u128::from(now.ceil_ms) >= before.as_millis());
         assert!(now.ceil_ms - now.ms <= 1);
+        assert_eq!(now.us / 1000, now.ms);
     }
 }

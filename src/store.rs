@@ -156,7 +156,7 @@ pub struct Reservation {
 }
 
 /// What one [`Store::advance`] did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Advanced {
     /// Messages promoted from pending.
     pub promoted: usize,
@@ -166,6 +166,8 @@ pub struct Advanced {
     pub buried: usize,
     /// True when a step was full, so that there may be more to do at once.
     pub more: bool,
+    /// True when messages wait that [`Store::reserve`] may give out.
+    pub waiting: bool,
     /// Time until the next message is due or the next lease ends, by the store's clock; none when
     /// neither is in sight.
     pub next_in: Option<Duration>,
@@ -202,6 +204,15 @@ pub trait Store: Send + Sync + 'static {
     /// unack with a token of its own. When the answer is lost, the leases end and `advance` takes
     /// the messages back, at the price of an attempt. Of a paused queue nothing is taken.
     async fn reserve(&self, queue: &QueueName, wanted: Reservation) -> StoreResult<Vec<Delivery>>;
+
+    /// [`advance`](Self::advance) and [`reserve`](Self::reserve) in one step: what a host does when
+    /// a message is due. Promotes, reserves, then does the other duties, so that what a lease has
+    /// ended for is given out by the next call. `next_in` may leave out the leases that begin here.
+    async fn advance_and_reserve(
+        &self,
+        queue: &QueueName,
+        wanted: Reservation,
+    ) -> StoreResult<(Advanced, Vec<Delivery>)>;
 
     /// Makes leases end `lease` from now. One answer for each claim, in order.
     async fn extend(

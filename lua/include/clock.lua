@@ -16,3 +16,9 @@ end
 local function score_to_ms(text)
   return math.floor(tonumber(text) * 1000 + 0.5)
 end
+
+-- Microseconds from now on, 0 for what is over; -1 when there is no time. What sleeps for them wakes
+-- on time and not a millisecond later.
+local function us_until(ms)
+  return ms and math.max(ms * 1000 - time[1] * 1000000 - time[2], 0) or -1
+end

@@ -166,6 +166,14 @@ impl Store for RedisStore {
         self.reserve_messages(queue, wanted).await
     }
 
+    async fn advance_and_reserve(
+        &self,
+        queue: &QueueName,
+        wanted: Reservation,
+    ) -> StoreResult<(Advanced, Vec<Delivery>)> {
+        self.advance_and_reserve_messages(queue, wanted).await
+    }
+
     async fn extend(
         &self,
         queue: &QueueName,

@@ -104,11 +104,9 @@ impl Store for SqliteStore {
             })
             .await?;
         let idle = Advanced {
-            promoted: 0,
-            expired: 0,
-            buried: 0,
-            more: false,
+            waiting: duties.as_ref().is_some_and(|duties| duties.waiting),
             next_in: duties.as_ref().and_then(|duties| duties.next_in),
+            ..Advanced::default()
         };
         if !duties.is_some_and(|duties| duties.now) {
             return Ok(idle);
@@ -123,6 +121,16 @@ impl Store for SqliteStore {
         const OPERATION: &str = "reserve";
         let work = move |change: &mut Change<'_>| deliver::reserve(change, wanted);
         let done = self.change(OPERATION, queue, false, work).await?;
+        Ok(done.unwrap_or_default())
+    }
+
+    async fn advance_and_reserve(
+        &self,
+        queue: &QueueName,
+        wanted: Reservation,
+    ) -> StoreResult<(Advanced, Vec<Delivery>)> {
+        let work = move |change: &mut Change<'_>| deliver::advance_and_reserve(change, wanted);
+        let done = self.change("reserve", queue, false, work).await?;
         Ok(done.unwrap_or_default())
     }
 

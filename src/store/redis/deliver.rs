@@ -6,6 +6,7 @@ use redis::{Cmd, Value};
 
 use super::decode::{self, bytes, decode, settled, text, unexpected};
 use super::keys::Keys;
+use super::scripts::Script;
 use super::{
     Advanced, BATCH_MAX, Claim, Delivery, First, MessageId, QueueName, RedisStore, Reservation,
     Settled, StoreResult, Token, evalsha, ms, scripts,
@@ -19,6 +20,9 @@ const ADVANCE_STEP: usize = 250;
 
 /// Messages whose history a script rewrites at most: each may be 6 KiB.
 pub(super) const FAIL_STEP: usize = 100;
+
+const ADVANCE: &str = "advance";
+const RESERVE: &str = "reserve";
 
 /// Payloads that are read in one request, so that it ends well within a request's time limit.
 const PAYLOADS_STEP: usize = 64;
@@ -44,68 +48,139 @@ pub(super) fn persist(keys: &Keys, id: &MessageId) -> Cmd {
     command
 }
 
+/// One bounded step of a script.
+fn step<'a>(script: &Script, keys: impl IntoIterator<Item = &'a String>, limit: usize) -> Cmd {
+    let mut command = evalsha(script, keys.into_iter().map(String::as_str));
+    command.arg(limit);
+    command
+}
+
+fn promote(k: &Keys) -> Cmd {
+    let keys = [
+        &k.pending,
+        &k.ready,
+        &k.retry,
+        &k.attempts,
+        &k.due,
+        &k.unack,
+        &k.garbage,
+    ];
+    step(&scripts::PENDING_TO_READY, keys, ADVANCE_STEP)
+}
+
+fn expire(k: &Keys) -> Cmd {
+    let keys = [
+        &k.unack,
+        &k.counts,
+        &k.attempts,
+        &k.history,
+        &k.retry,
+        &k.garbage,
+        &k.stats,
+    ];
+    step(&scripts::UNACK_TO_RETRY, keys, FAIL_STEP)
+}
+
+fn bury(k: &Keys) -> Cmd {
+    let keys = [&k.garbage, &k.dead, &k.counts, &k.attempts, &k.stats];
+    step(&scripts::COLLECT_GARBAGE, keys, ADVANCE_STEP)
+}
+
+fn reservation(k: &Keys, wanted: Reservation) -> Cmd {
+    let (one, other) = match wanted.first {
+        First::Ready => (&k.ready, &k.retry),
+        First::Retry => (&k.retry, &k.ready),
+    };
+    let keys = [
+        one,
+        other,
+        &k.unack,
+        &k.counts,
+        &k.attempts,
+        &k.due,
+        &k.headers,
+        &k.paused,
+    ];
+    let mut command = evalsha(&scripts::READY_TO_UNACK, keys.map(String::as_str));
+    command
+        .arg(wanted.max.min(BATCH_MAX))
+        .arg(ms(wanted.lease))
+        .arg(wanted.retries_default);
+    command
+}
+
+/// Time from now on, as the scripts say it; none for what is not in sight.
+fn from_now(us: i64) -> Option<Duration> {
+    u64::try_from(us).ok().map(Duration::from_micros)
+}
+
+/// What `ready_to_unack` answers, still without payloads.
+fn deliveries(mut fields: Vec<Value>) -> Vec<Delivery> {
+    let mut deliveries = Vec::with_capacity(fields.len() / 5);
+    for parts in fields.chunks_exact_mut(5) {
+        let mut part = |index: usize| text(std::mem::replace(&mut parts[index], Value::Nil));
+        let (id, left, attempts, due, headers) = (part(0), part(1), part(2), part(3), part(4));
+        let failed = decode::failed(&attempts);
+        deliveries.push(Delivery {
+            claim: Claim {
+                id: id.into(),
+                token: Token(format!("{left}/{attempts}")),
+            },
+            payload: None,
+            headers: common::headers(&headers),
+            attempt: failed.saturating_add(1),
+            attempts_max: failed
+                .saturating_add(1)
+                .saturating_add(left.parse::<u32>().unwrap_or(0)),
+            due_at_ms: due.parse().ok(),
+        });
+    }
+    deliveries
+}
+
 impl RedisStore {
     pub(super) async fn advance_queue(&self, queue: &QueueName) -> StoreResult<Advanced> {
-        const OPERATION: &str = "advance";
         let k = self.keys(queue);
-        let step = |script, keys: &[&String], limit: usize| {
-            let mut command = evalsha(script, keys.iter().map(|key| key.as_str()));
-            command.arg(limit);
-            command
-        };
-        let commands = [
-            step(
-                &scripts::PENDING_TO_READY,
-                &[&k.pending, &k.ready, &k.retry, &k.attempts, &k.due],
-                ADVANCE_STEP,
-            ),
-            step(
-                &scripts::UNACK_TO_RETRY,
-                &[
-                    &k.unack,
-                    &k.counts,
-                    &k.attempts,
-                    &k.history,
-                    &k.retry,
-                    &k.garbage,
-                    &k.stats,
-                ],
-                FAIL_STEP,
-            ),
-            step(
-                &scripts::COLLECT_GARBAGE,
-                &[&k.garbage, &k.dead, &k.counts, &k.attempts, &k.stats],
-                ADVANCE_STEP,
-            ),
-        ];
-        let answers = self.work.run(OPERATION, &commands).await?;
-        let [promoted, expired, buried] =
-            <[Value; 3]>::try_from(answers).map_err(|_| unexpected(&self.name, OPERATION))?;
-        let promoted: Vec<Value> = decode(&self.name, OPERATION, promoted)?;
-        let (expired, lease_end): (usize, i64) = decode(&self.name, OPERATION, expired)?;
-        let buried: usize = decode(&self.name, OPERATION, buried)?;
+        let promoted = self.one(&self.work, ADVANCE, promote(&k)).await?;
+        self.after_promotion(&k, promoted).await
+    }
+
+    /// The rest of an advance: it asks again only when there is something to do.
+    async fn after_promotion(&self, k: &Keys, promoted: Vec<Value>) -> StoreResult<Advanced> {
         let [
             Value::Int(moved),
             Value::Int(due),
-            Value::Int(now),
+            Value::Int(lease_end),
+            Value::Int(to_bury),
+            Value::Int(waiting),
             foreign @ ..,
         ] = promoted.as_slice()
         else {
-            return Err(unexpected(&self.name, OPERATION));
+            return Err(unexpected(&self.name, ADVANCE));
         };
-        if !foreign.is_empty() {
-            let ids = foreign.iter().map(|id| MessageId::from(text(id.clone())));
-            let commands: Vec<Cmd> = ids.map(|id| persist(&k, &id)).collect();
-            self.work.run(OPERATION, &commands).await?;
+        let mut commands = Vec::new();
+        let (mut expired, mut lease_end, mut buried) = (0, *lease_end, 0);
+        let is_over = lease_end == 0;
+        if is_over || *to_bury > 0 {
+            commands.extend([expire(k), bury(k)]);
+        }
+        let ids = foreign.iter().map(|id| MessageId::from(text(id.clone())));
+        commands.extend(ids.map(|id| persist(k, &id)));
+        let answers = self.work.run(ADVANCE, &commands).await?;
+        if is_over || *to_bury > 0 {
+            let mut answers = answers.into_iter();
+            let mut next = || answers.next().unwrap_or(Value::Nil);
+            (expired, lease_end) = decode(&self.name, ADVANCE, next())?;
+            buried = decode(&self.name, ADVANCE, next())?;
         }
         let promoted = usize::try_from(*moved).unwrap_or(0);
-        let next = [*due, lease_end].into_iter().filter(|at| *at >= 0).min();
         Ok(Advanced {
             promoted,
             expired,
             buried,
             more: promoted.max(buried) >= ADVANCE_STEP || expired >= FAIL_STEP,
-            next_in: next.map(|at| Duration::from_millis((at - now).max(0).unsigned_abs())),
+            waiting: *waiting > 0 || expired > 0,
+            next_in: from_now(*due).into_iter().chain(from_now(lease_end)).min(),
         })
     }
 
@@ -114,83 +189,90 @@ impl RedisStore {
         queue: &QueueName,
         wanted: Reservation,
     ) -> StoreResult<Vec<Delivery>> {
-        const OPERATION: &str = "reserve";
         if wanted.max == 0 {
             return Ok(Vec::new());
         }
         let k = self.keys(queue);
-        let (one, other) = match wanted.first {
-            First::Ready => (&k.ready, &k.retry),
-            First::Retry => (&k.retry, &k.ready),
+        let reserved = self
+            .one(&self.work, RESERVE, reservation(&k, wanted))
+            .await?;
+        self.with_payloads(queue, &k, deliveries(reserved)).await
+    }
+
+    /// Both in one round trip, and one more for the payloads.
+    pub(super) async fn advance_and_reserve_messages(
+        &self,
+        queue: &QueueName,
+        wanted: Reservation,
+    ) -> StoreResult<(Advanced, Vec<Delivery>)> {
+        let k = self.keys(queue);
+        let commands = [promote(&k), reservation(&k, wanted)];
+        let answers = self.work.run_each(RESERVE, &commands).await?;
+        let [promoted, reserved] =
+            <[_; 2]>::try_from(answers).map_err(|_| unexpected(&self.name, RESERVE))?;
+        let reserved = reserved.map_err(|error| self.work.error(RESERVE, &error))?;
+        let reserved = deliveries(decode(&self.name, RESERVE, reserved)?);
+        let advanced = async {
+            let promoted = promoted.map_err(|error| self.work.error(ADVANCE, &error))?;
+            let promoted = decode(&self.name, ADVANCE, promoted)?;
+            self.after_promotion(&k, promoted).await
         };
-        let keys = [
-            one,
-            other,
-            &k.unack,
-            &k.counts,
-            &k.attempts,
-            &k.due,
-            &k.headers,
-            &k.paused,
-        ];
-        let mut command = evalsha(&scripts::READY_TO_UNACK, keys.map(String::as_str));
-        command
-            .arg(wanted.max.min(BATCH_MAX))
-            .arg(ms(wanted.lease))
-            .arg(wanted.retries_default);
-        let mut fields: Vec<Value> = self.one(&self.work, OPERATION, command).await?;
-        let mut deliveries = Vec::with_capacity(fields.len() / 5);
-        for parts in fields.chunks_exact_mut(5) {
-            let mut part = |index: usize| text(std::mem::replace(&mut parts[index], Value::Nil));
-            let (id, left, attempts, due, headers) = (part(0), part(1), part(2), part(3), part(4));
-            let failed = decode::failed(&attempts);
-            deliveries.push(Delivery {
-                claim: Claim {
-                    id: id.into(),
-                    token: Token(format!("{left}/{attempts}")),
-                },
-                payload: None,
-                headers: common::headers(&headers),
-                attempt: failed.saturating_add(1),
-                attempts_max: failed
-                    .saturating_add(1)
-                    .saturating_add(left.parse::<u32>().unwrap_or(0)),
-                due_at_ms: due.parse().ok(),
-            });
+        match advanced.await {
+            Ok(advanced) => {
+                let deliveries = self.with_payloads(queue, &k, reserved).await?;
+                Ok((advanced, deliveries))
+            }
+            Err(error) => {
+                self.give_back(queue, reserved).await;
+                Err(error)
+            }
         }
-        if deliveries.is_empty() {
-            return Ok(deliveries);
-        }
-        let ids: Vec<MessageId> = deliveries.iter().map(|d| d.claim.id.clone()).collect();
-        let mut payloads = Vec::with_capacity(ids.len());
-        for step in ids.chunks(PAYLOADS_STEP) {
-            match self.payloads(&k, step).await {
-                Ok(some) => payloads.extend(some),
+    }
+
+    /// Nothing of these has run, so nothing is to cost an attempt. If this fails too, the leases end.
+    async fn give_back(&self, queue: &QueueName, deliveries: Vec<Delivery>) {
+        let claims: Vec<Claim> = deliveries.into_iter().map(|d| d.claim).collect();
+        let _ = self.release_deliveries(queue, &claims).await;
+    }
+
+    async fn with_payloads(
+        &self,
+        queue: &QueueName,
+        k: &Keys,
+        mut deliveries: Vec<Delivery>,
+    ) -> StoreResult<Vec<Delivery>> {
+        for from in (0..deliveries.len()).step_by(PAYLOADS_STEP) {
+            let step = from..deliveries.len().min(from + PAYLOADS_STEP);
+            match self.payloads(k, &deliveries[step.clone()]).await {
+                Ok(payloads) => {
+                    for (delivery, payload) in deliveries[step].iter_mut().zip(payloads) {
+                        delivery.payload = payload;
+                    }
+                }
                 Err(error) => {
-                    // Nothing runs without its payload, so nothing is to cost an attempt. If this
-                    // fails too, the leases end.
-                    let claims: Vec<Claim> = deliveries.into_iter().map(|d| d.claim).collect();
-                    let _ = self.release_deliveries(queue, &claims).await;
+                    self.give_back(queue, deliveries).await;
                     return Err(error);
                 }
             }
-        }
-        for (delivery, payload) in deliveries.iter_mut().zip(payloads) {
-            delivery.payload = payload;
         }
         Ok(deliveries)
     }
 
     /// The payloads of reserved messages. A TTL that a delayqueue producer put on one is taken
     /// off: a message in hand must not vanish.
-    async fn payloads(&self, keys: &Keys, ids: &[MessageId]) -> StoreResult<Vec<Option<Vec<u8>>>> {
+    async fn payloads(
+        &self,
+        keys: &Keys,
+        deliveries: &[Delivery],
+    ) -> StoreResult<Vec<Option<Vec<u8>>>> {
         let mut mget = redis::cmd("MGET");
-        for id in ids {
+        let ids = || deliveries.iter().map(|delivery| &delivery.claim.id);
+        for id in ids() {
             mget.arg(keys.message(id));
         }
         let mut commands = vec![mget];
         commands.extend(
-            ids.iter()
+            ids()
                 .filter(|id| is_foreign(id))
                 .map(|id| persist(keys, id)),
         );
@@ -202,7 +284,7 @@ impl RedisStore {
             .into_iter()
             .next()
         {
-            Some(Value::Array(values)) if values.len() == ids.len() => {
+            Some(Value::Array(values)) if values.len() == deliveries.len() => {
                 Ok(values.into_iter().map(bytes).collect())
             }
             _ => Err(unexpected(&self.name, operation)),

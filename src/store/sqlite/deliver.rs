@@ -92,6 +92,8 @@ pub(super) fn first_place_in(
 pub(super) struct Duties {
     /// True when something is due now.
     pub now: bool,
+    /// True when messages wait in line.
+    pub waiting: bool,
     pub next_in: Option<Duration>,
 }
 
@@ -110,16 +112,33 @@ pub(super) fn duties(
     let due = next.is_some_and(|at_ms| at_ms <= now.ms);
     Ok(Duties {
         now: due || row.depth(State::Garbage) > 0 || pages_over(connection)? > 0,
-        next_in: next.map(|at_ms| Duration::from_millis(at_ms.saturating_sub(now.ms))),
+        waiting: row.depth(State::Ready) > 0 || row.depth(State::Retry) > 0,
+        next_in: next
+            .map(|at_ms| Duration::from_micros(at_ms.saturating_mul(1000).saturating_sub(now.us))),
     })
 }
 
 pub(super) fn advance(change: &mut Change<'_>) -> Result<Advanced, Failure> {
     let promoted = promote(change)?;
+    after_promotion(change, promoted)
+}
+
+pub(super) fn advance_and_reserve(
+    change: &mut Change<'_>,
+    wanted: Reservation,
+) -> Result<(Advanced, Vec<Delivery>), Failure> {
+    let promoted = promote(change)?;
+    let deliveries = reserve(change, wanted)?;
+    Ok((after_promotion(change, promoted)?, deliveries))
+}
+
+fn after_promotion(change: &mut Change<'_>, promoted: usize) -> Result<Advanced, Failure> {
     let expired = expire(change)?;
     let buried = bury(change)?;
     let more = promoted.max(expired).max(buried) == ADVANCE_STEP;
-    let next_in = duties(change.tx, &change.row, change.now)?.next_in;
+    let Duties {
+        waiting, next_in, ..
+    } = duties(change.tx, &change.row, change.now)?;
     let (given_back, more_pages) = give_pages_back(change.tx)?;
     change.smaller = given_back > 0;
     Ok(Advanced {
@@ -127,6 +146,7 @@ pub(super) fn advance(change: &mut Change<'_>) -> Result<Advanced, Failure> {
         expired,
         buried,
         more: more || more_pages,
+        waiting,
         next_in,
     })
 }

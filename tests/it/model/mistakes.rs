@@ -74,6 +74,20 @@ impl Mistaken {
         self.mistake == mistake
     }
 
+    fn given_out(&self, mut deliveries: Vec<Delivery>) -> Vec<Delivery> {
+        for delivery in &mut deliveries {
+            let claim = delivery.claim.clone();
+            self.latest.lock().unwrap().insert(claim.id.clone(), claim);
+            if self.makes(Mistake::AttemptCountedTwice) {
+                delivery.attempt += delivery.attempt - 1;
+            }
+        }
+        if self.makes(Mistake::NewestFirst) {
+            deliveries.reverse();
+        }
+        deliveries
+    }
+
     fn latest(&self, claim: &Claim) -> Claim {
         let latest = self.latest.lock().unwrap();
         latest.get(&claim.id).unwrap_or(claim).clone()
@@ -117,17 +131,16 @@ impl Store for Mistaken {
             deliveries = self.inner.reserve(queue, wanted).await?;
             self.inner.set_paused(queue, true).await?;
         }
-        for delivery in &mut deliveries {
-            let claim = delivery.claim.clone();
-            self.latest.lock().unwrap().insert(claim.id.clone(), claim);
-            if self.makes(Mistake::AttemptCountedTwice) {
-                delivery.attempt += delivery.attempt - 1;
-            }
-        }
-        if self.makes(Mistake::NewestFirst) {
-            deliveries.reverse();
-        }
-        Ok(deliveries)
+        Ok(self.given_out(deliveries))
+    }
+
+    async fn advance_and_reserve(
+        &self,
+        queue: &QueueName,
+        wanted: Reservation,
+    ) -> StoreResult<(Advanced, Vec<Delivery>)> {
+        let (advanced, deliveries) = self.inner.advance_and_reserve(queue, wanted).await?;
+        Ok((advanced, self.given_out(deliveries)))
     }
 
     async fn extend(

@@ -191,6 +191,11 @@ impl Reference {
     }
 
     pub(crate) fn advance(&mut self, now: Span) -> Advanced {
+        let promoted = self.promote(now);
+        self.after_promotion(promoted, now)
+    }
+
+    pub(crate) fn promote(&mut self, now: Span) -> usize {
         let due = self.over(State::Pending, now);
         for id in &due {
             let message = self.messages.get_mut(id).unwrap();
@@ -203,6 +208,10 @@ impl Reference {
                 self.ready.push_back(id.clone());
             }
         }
+        due.len()
+    }
+
+    pub(crate) fn after_promotion(&mut self, promoted: usize, now: Span) -> Advanced {
         let ended = self.over(State::Unack, now);
         for id in &ended {
             self.fail(id, "lease-ended", Next::Now, now);
@@ -216,18 +225,26 @@ impl Reference {
             self.totals.dead += 1;
         }
         Advanced {
-            promoted: due.len(),
+            promoted,
             expired: ended.len(),
             buried: garbage.len(),
             more: false,
+            waiting: !(self.ready.is_empty() && self.retry.is_empty()),
             next_in: None,
         }
     }
 
     /// When the next message is due or the next lease ends.
     pub(crate) fn next(&self) -> Option<Span> {
+        self.next_but_for(&[])
+    }
+
+    /// The same, as if these were not there.
+    pub(crate) fn next_but_for(&self, ids: &[MessageId]) -> Option<Span> {
         self.messages
-            .values()
+            .iter()
+            .filter(|(id, _)| !ids.contains(id))
+            .map(|(_, message)| message)
             .filter(|message| matches!(message.state, State::Pending | State::Unack))
             .filter_map(|message| message.at)
             .min()

@@ -7,7 +7,8 @@ use dqhost::message::{
     Delivery, Due, HistoryEntry, MessageId, NewMessage, Outgoing, QueueName, Record, State,
 };
 use dqhost::store::{
-    First, HostInfo, Page, Peer, Redriven, Rescheduled, Reservation, Settled, Settlement, Store,
+    Advanced, First, HostInfo, Page, Peer, Redriven, Rescheduled, Reservation, Settled, Settlement,
+    Store,
 };
 
 use super::reference::{Given, Reference, Settle, Span};
@@ -122,6 +123,33 @@ fn new_messages(first: usize, count: usize, delay: Duration, retries: u32) -> Ve
         .collect()
 }
 
+fn same_advance(advanced: Advanced, expected: Advanced) -> Checked {
+    let expected = Advanced {
+        next_in: advanced.next_in,
+        // It may say so without need.
+        waiting: advanced.waiting | expected.waiting,
+        ..expected
+    };
+    same("advance", &advanced, &expected)
+}
+
+fn next_in(told: Option<Duration>, at: Option<Span>, now: Span) -> Checked {
+    let told = told.map(|told| u64::try_from(told.as_millis()).unwrap());
+    match (told, at) {
+        (None, None) => Ok(()),
+        // The rest of a millisecond is not kept here.
+        (Some(next), Some(at))
+            if at.from.saturating_sub(now.to + 1) <= next
+                && next <= at.to.saturating_sub(now.from) =>
+        {
+            Ok(())
+        }
+        _ => Err(format!(
+            "next in {told:?} ms, must be at {at:?}, now {now:?}"
+        )),
+    }
+}
+
 impl<W: World> Run<'_, W> {
     async fn step(&mut self, step: &Step) -> Checked {
         match step {
@@ -139,9 +167,23 @@ impl<W: World> Run<'_, W> {
                 max,
                 lease_hours,
                 retries_first,
+                advancing,
             } => {
-                self.reserve(*max, Duration::from_hours(*lease_hours), *retries_first)
-                    .await?;
+                let wanted = Reservation {
+                    max: *max,
+                    lease: Duration::from_hours(*lease_hours),
+                    first: if *retries_first {
+                        First::Retry
+                    } else {
+                        First::Ready
+                    },
+                    retries_default: 7,
+                };
+                if *advancing {
+                    self.advance_and_reserve(wanted).await?;
+                } else {
+                    self.reserve(wanted).await?;
+                }
             }
             Step::Settle(which) => self.settle(which).await?,
             Step::Extend(which, hours) => {
@@ -266,42 +308,42 @@ impl<W: World> Run<'_, W> {
 
     async fn advance(&mut self) -> Checked {
         let (advanced, now) = self.timed(self.store.advance(&self.queue)).await?;
-        let mut expected = self.reference.advance(now);
-        expected.next_in = advanced.next_in;
-        same("advance", &advanced, &expected)?;
-        let ms = |d: Duration| u64::try_from(d.as_millis()).unwrap();
-        match (advanced.next_in.map(ms), self.reference.next()) {
-            (None, None) => Ok(()),
-            (Some(next), Some(at))
-                if at.from.saturating_sub(now.to) <= next
-                    && next <= at.to.saturating_sub(now.from) =>
-            {
-                Ok(())
-            }
-            (next, at) => Err(format!("next in {next:?}, must be at {at:?}, now {now:?}")),
-        }
+        same_advance(advanced, self.reference.advance(now))?;
+        next_in(advanced.next_in, self.reference.next(), now)
     }
 
-    async fn reserve(&mut self, max: usize, lease: Duration, retries_first: bool) -> Checked {
-        let first = if retries_first {
-            First::Retry
-        } else {
-            First::Ready
-        };
-        let wanted = Reservation {
-            max,
-            lease,
-            first,
-            retries_default: 7,
-        };
+    async fn reserve(&mut self, wanted: Reservation) -> Checked {
         let (deliveries, now) = self.timed(self.store.reserve(&self.queue, wanted)).await?;
+        self.reserved(deliveries, wanted, now)?;
+        Ok(())
+    }
+
+    async fn advance_and_reserve(&mut self, wanted: Reservation) -> Checked {
+        let work = self.store.advance_and_reserve(&self.queue, wanted);
+        let ((advanced, deliveries), now) = self.timed(work).await?;
+        let promoted = self.reference.promote(now);
+        let new = self.reserved(deliveries, wanted, now)?;
+        same_advance(advanced, self.reference.after_promotion(promoted, now))?;
+        let (with, without) = (self.reference.next(), self.reference.next_but_for(&new));
+        next_in(advanced.next_in, with, now).or_else(|_| next_in(advanced.next_in, without, now))
+    }
+
+    fn reserved(
+        &mut self,
+        deliveries: Vec<Delivery>,
+        wanted: Reservation,
+        now: Span,
+    ) -> Result<Vec<MessageId>, String> {
+        let Reservation {
+            max, lease, first, ..
+        } = wanted;
         let ids = self.reference.reserve(max, lease, first, now);
         let got: Vec<MessageId> = deliveries.iter().map(|d| d.claim.id.clone()).collect();
         same("reserved", &got, &ids)?;
         for delivery in deliveries {
             self.delivered(delivery)?;
         }
-        Ok(())
+        Ok(got)
     }
 
     fn delivered(&mut self, delivery: Delivery) -> Checked {

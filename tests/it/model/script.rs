@@ -18,6 +18,8 @@ pub(crate) enum Step {
         max: usize,
         lease_hours: u64,
         retries_first: bool,
+        /// With an advance, in one step.
+        advancing: bool,
     },
     Settle(Vec<(usize, How)>),
     Extend(Vec<usize>, u64),
@@ -75,9 +77,11 @@ fn step() -> impl Strategy<Value = Step> {
         }),
         1 => (0_usize..5).prop_map(Step::SendAgain),
         5 => Just(Step::Advance),
-        6 => (1_usize..4, 1_u64..3, any::<bool>()).prop_map(|(max, lease_hours, retries_first)| {
-            Step::Reserve { max, lease_hours, retries_first }
-        }),
+        6 => (1_usize..4, 1_u64..3, any::<bool>(), any::<bool>()).prop_map(
+            |(max, lease_hours, retries_first, advancing)| Step::Reserve {
+                max, lease_hours, retries_first, advancing
+            }
+        ),
         6 => prop::collection::vec((0_usize..5, how()), 1..4).prop_map(Step::Settle),
         1 => (some(), 1_u64..3).prop_map(|(which, hours)| Step::Extend(which, hours)),
         1 => some().prop_map(Step::Release),
