@@ -18,6 +18,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
+use self::alarms::Alarms;
 use self::flights::Flights;
 use self::lane::{Lane, News};
 use crate::message::{Claim, QueueName};
@@ -25,6 +26,7 @@ use crate::runtime::Handler;
 use crate::store::{HOST_SILENCE, HostInfo, Settled, Store, StoreResult};
 use crate::verdict::Backoff;
 
+mod alarms;
 mod flights;
 mod lane;
 mod leases;
@@ -34,6 +36,7 @@ mod record;
 mod settle;
 mod slots;
 mod totals;
+mod work;
 
 use monitor::Times;
 pub use monitor::{InHand, LaneReport, Monitor, Quantiles};
@@ -50,6 +53,9 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(3);
 /// Results of one queue that may wait for the store, for each slot, before its messages are no
 /// longer reserved.
 const UNSETTLED_PER_SLOT_MAX: usize = 4;
+
+/// The same, however few slots there are.
+const UNSETTLED_MAX: usize = 256;
 
 /// A queue and what handles it.
 pub struct Served {
@@ -127,6 +133,8 @@ struct Shared {
     tasks: TaskTracker,
     workers: Workers,
     totals: Totals,
+    /// One for each queue's loop.
+    alarms: Alarms,
     /// Something was settled, or a loop found nothing: the host may be done.
     may_be_empty: Notify,
 }
@@ -171,6 +179,7 @@ impl Host {
             tasks: TaskTracker::new(),
             workers,
             totals: Totals::default(),
+            alarms: Alarms::start(served.len()),
             lanes: served
                 .into_iter()
                 .map(|Served { queue, handler }| SharedLane {

@@ -1,29 +1,21 @@
 //! One queue of a host, and its part of the loop.
 
-use std::future::{Future, poll_fn};
-use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
+use std::future::Future;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::FutureExt;
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
-use tokio_util::task::AbortOnDropHandle;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::pause::Pause;
 use super::record::Run;
 use super::settle::Finished;
+use super::work::{Slot, run};
 use super::{Shared, SharedLane, leases, slots};
 use crate::message::{Claim, Delivery};
-use crate::runtime::{Call, Report};
-use crate::store::{First, Reservation, Settlement, StoreResult};
-use crate::verdict::Outcome;
-
-/// How much of the quick threads' time one run may take before it goes on on the patient ones.
-const QUICK_MAX: Duration = Duration::from_micros(500);
+use crate::store::{Advanced, First, Reservation, Settlement, StoreResult};
 
 /// What settlements have put back into a queue since the loop last looked.
 #[derive(Debug, Default)]
@@ -64,6 +56,9 @@ pub(super) struct Lane {
     finished: UnboundedSender<Finished>,
     /// When `advance` may have something to do.
     advance_at: Instant,
+    /// True when it will have: something is due then, or somebody has said so. Otherwise it is the
+    /// look that is taken in case that something is not known here.
+    expects: bool,
     /// True when messages may wait that no reservation has looked for.
     may_wait: bool,
     reservations: u32,
@@ -76,6 +71,7 @@ impl Lane {
             index,
             finished,
             advance_at: Instant::now(),
+            expects: true,
             may_wait: true,
             reservations: 0,
             pause: Pause::default(),
@@ -105,7 +101,7 @@ impl Lane {
             }
             shared.may_be_empty.notify_one();
             tokio::select! {
-                () = tokio::time::sleep(sleep) => {}
+                () = shared.alarms.sleep(self.index, sleep) => {}
                 () = shared.store.wait(&queues) => self.look_again(),
                 () = lane.progress.notified() => {}
                 _ = stopped.changed() => {}
@@ -116,16 +112,31 @@ impl Lane {
     /// Something may have happened that this host does not know of.
     fn look_again(&mut self) {
         self.advance_at = Instant::now();
-        self.may_wait = true;
+        self.expects = true;
     }
 
     /// A slot became free or results were settled: takes the news of what that put back.
     fn after_progress(&mut self, lane: &SharedLane) {
         let news = lane.news.take();
         self.may_wait |= news.waits;
-        if let Some(at) = news.due_at {
-            self.advance_at = self.advance_at.min(at);
+        if let Some(at) = news.due_at
+            && at < self.advance_at
+        {
+            self.advance_at = at;
+            self.expects = true;
         }
+    }
+
+    /// Takes note of what an advance did.
+    fn advanced(&mut self, shared: &Shared, advanced: Advanced) {
+        let next_in = if advanced.more {
+            Some(Duration::ZERO)
+        } else {
+            advanced.next_in
+        };
+        let next_in = next_in.filter(|due| *due < shared.config.poll);
+        self.expects = next_in.is_some();
+        self.advance_at = Instant::now() + next_in.unwrap_or(shared.config.poll);
     }
 
     /// One pass: advance when it is time, reserve as many as there are free slots, start each.
@@ -159,25 +170,42 @@ impl Lane {
 
     /// True when every slot that it could have was filled, so that there may be more.
     async fn try_pass(&mut self, shared: &Arc<Shared>) -> StoreResult<bool> {
+        let lane = &shared.lanes[self.index];
+        let mut is_time = self.advance_at <= Instant::now();
+        if is_time && !self.expects && !self.may_wait {
+            self.advance(shared).await?;
+            is_time = false;
+        }
+        if !self.may_wait && !is_time {
+            return Ok(false);
+        }
+        lane.is_hungry.store(true, SeqCst);
+        match slots::take(shared, self.index) {
+            Some(permits) => self.fill(shared, permits, is_time).await,
+            None if is_time => self.advance(shared).await.map(|()| false),
+            None => Ok(false),
+        }
+    }
+
+    async fn advance(&mut self, shared: &Shared) -> StoreResult<()> {
+        let advanced = shared
+            .store
+            .advance(&shared.lanes[self.index].queue)
+            .await?;
+        self.advanced(shared, advanced);
+        self.may_wait = advanced.waiting;
+        Ok(())
+    }
+
+    /// Reserves as many as there are slots and starts each, after an advance if it is time for one.
+    /// True when all were filled.
+    async fn fill(
+        &mut self,
+        shared: &Arc<Shared>,
+        mut permits: OwnedSemaphorePermit,
+        is_time: bool,
+    ) -> StoreResult<bool> {
         let queue = &shared.lanes[self.index].queue;
-        if self.advance_at <= Instant::now() {
-            let advanced = shared.store.advance(queue).await?;
-            let next_in = if advanced.more {
-                Duration::ZERO
-            } else {
-                shared.config.poll
-            };
-            let next_in = advanced.next_in.map_or(next_in, |due| due.min(next_in));
-            self.advance_at = Instant::now() + next_in;
-            self.may_wait = true;
-        }
-        if !self.may_wait {
-            return Ok(false);
-        }
-        shared.lanes[self.index].is_hungry.store(true, SeqCst);
-        let Some(mut permits) = slots::take(shared, self.index) else {
-            return Ok(false);
-        };
         self.reservations = self.reservations.wrapping_add(1);
         let wanted = Reservation {
             max: permits.num_permits(),
@@ -186,10 +214,17 @@ impl Lane {
             retries_default: shared.config.retries_default,
         };
         let asked_at = Instant::now();
-        let deliveries = shared.store.reserve(queue, wanted).await?;
+        let (ended, deliveries) = if is_time {
+            let (advanced, deliveries) = shared.store.advance_and_reserve(queue, wanted).await?;
+            self.advanced(shared, advanced);
+            (advanced.expired > 0, deliveries)
+        } else {
+            (false, shared.store.reserve(queue, wanted).await?)
+        };
         let unused = wanted.max.saturating_sub(deliveries.len());
         drop(permits.split(unused));
-        self.may_wait = deliveries.len() == wanted.max;
+        let is_full = deliveries.len() == wanted.max;
+        self.may_wait = is_full || ended;
         let kept_until = asked_at + shared.config.lease;
         if Instant::now() + leases::margin(shared.config.lease) >= kept_until {
             tracing::warn!(%queue, "the store answered so late that {} leases were almost \
@@ -205,7 +240,7 @@ impl Lane {
             let permit = permits.split(1);
             self.start(shared, delivery, asked_at, permit);
         }
-        Ok(self.may_wait)
+        Ok(is_full || ended)
     }
 
     /// Starts the handler of one delivery on the worker threads. The slot is held until the
@@ -255,19 +290,6 @@ impl Lane {
     }
 }
 
-/// A slot in use. Dropped when the handler has ended or was stopped.
-struct Slot {
-    permit: Option<OwnedSemaphorePermit>,
-    shared: Arc<Shared>,
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        drop(self.permit.take());
-        self.shared.slots_are_free();
-    }
-}
-
 /// How long after its due time a delivery comes, by this host's clock; none for what never waited
 /// for a time and failed before, or was sent by others.
 fn lateness(delivery: &Delivery) -> Option<Duration> {
@@ -280,83 +302,4 @@ fn lateness(delivery: &Delivery) -> Option<Duration> {
         .duration_since(SystemTime::UNIX_EPOCH)
         .ok()?;
     Some(now.saturating_sub(Duration::from_millis(due_ms)))
-}
-
-/// Runs the handler to its end, or until a person stops it. The slot goes with the guest, wherever it
-/// runs, so that it is free only when the guest has really ended; it comes back unless it was dropped
-/// in a panic.
-async fn run(
-    shared: &Shared,
-    lane: usize,
-    delivery: Delivery,
-    (stop, slot): (Arc<Notify>, Slot),
-) -> (Report, Option<Slot>) {
-    let lane = &shared.lanes[lane];
-    let started = Instant::now();
-    let nothing_ran = move |outcome| Report::without_guest(outcome, started.elapsed());
-    let Some(payload) = delivery.payload else {
-        return (nothing_ran(Outcome::PayloadMissing), Some(slot));
-    };
-    let id = delivery.claim.id;
-    let call = Call {
-        sent_at_ms: id.sent_at_ms(),
-        id: id.to_string(),
-        queue: lane.queue.to_string(),
-        payload,
-        headers: delivery.headers,
-        attempt: delivery.attempt,
-        attempts_max: delivery.attempts_max,
-        due_at_ms: delivery.due_at_ms,
-    };
-    let handler = Arc::clone(&lane.handler);
-    let work = async move {
-        let slot = slot;
-        let report = tokio::select! {
-            report = handler.run(call) => report,
-            () = stop.notified() => nothing_ran(Outcome::Stopped),
-        };
-        (report, slot)
-    };
-    let end = work_out(shared, Box::pin(AssertUnwindSafe(work).catch_unwind())).await;
-    let Some((report, slot)) = end else {
-        let reason = "a bug in dqhost: the host panicked".to_owned();
-        return (nothing_ran(Outcome::HostFault { reason }), None);
-    };
-    (report, Some(slot))
-}
-
-/// Polls a run here until it has taken more than its time on these threads, then to its end on those
-/// of low priority. None when it panicked.
-async fn work_out<F, T>(shared: &Shared, mut work: Pin<Box<F>>) -> Option<T>
-where
-    F: Future<Output = std::thread::Result<T>> + Send + 'static,
-    T: Send + 'static,
-{
-    let mut spent = Duration::ZERO;
-    let quick = poll_fn(|cx| {
-        let began = Instant::now();
-        match work.as_mut().poll(cx) {
-            Poll::Ready(end) => Poll::Ready(Some(end)),
-            Poll::Pending => {
-                spent += began.elapsed();
-                if spent > QUICK_MAX {
-                    Poll::Ready(None)
-                } else {
-                    Poll::Pending
-                }
-            }
-        }
-    });
-    if let Some(end) = quick.await {
-        return end.ok();
-    }
-    let rest = poll_fn(move |cx| {
-        let polled = work.as_mut().poll(cx);
-        // Whoever waits for this core need not wait until the system takes it away.
-        std::thread::yield_now();
-        polled
-    });
-    let rest = shared.tasks.spawn_on(rest, &shared.workers.patient);
-    // Dropped with this future, which is how a handler is stopped.
-    AbortOnDropHandle::new(rest).await.ok()?.ok()
 }

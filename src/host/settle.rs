@@ -1,7 +1,9 @@
 //! Brings results home, many in one request: while one request is under way, what finishes
-//! meanwhile gathers for the next. A lone result goes at once.
+//! meanwhile gathers for the next. A lone result goes at once; while there are many, a request waits
+//! a moment for more of them, since what it costs depends little on how many it brings.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -11,6 +13,9 @@ use super::record::{self, Run};
 use crate::message::{Claim, Outgoing};
 use crate::store::{BATCH_MAX, Settled, Settlement};
 use crate::verdict::{self, Outcome};
+
+/// How long results wait for others, while there are many.
+const GATHER: Duration = Duration::from_millis(1);
 
 /// A handler has ended.
 #[derive(Debug)]
@@ -48,7 +53,18 @@ pub(super) async fn settle(
     mut finished: UnboundedReceiver<Finished>,
 ) {
     let mut batch = Vec::new();
+    let mut are_many = false;
     while finished.recv_many(&mut batch, BATCH_MAX).await > 0 {
+        if are_many {
+            // Not woken by each that comes.
+            tokio::time::sleep(GATHER).await;
+            while batch.len() < BATCH_MAX
+                && let Ok(one) = finished.try_recv()
+            {
+                batch.push(one);
+            }
+        }
+        are_many = batch.len() > 1;
         let mut left = std::mem::take(&mut batch);
         while !left.is_empty() {
             left = settle_batch(&shared, lane, left).await;

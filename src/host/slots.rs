@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::{Shared, UNSETTLED_PER_SLOT_MAX};
+use super::{Shared, UNSETTLED_MAX, UNSETTLED_PER_SLOT_MAX};
 use crate::store::BATCH_MAX;
 
 /// What is known of a host's slots when one of its queues wants some.
@@ -41,7 +41,7 @@ impl Demand {
 pub(super) fn take(shared: &Shared, index: usize) -> Option<OwnedSemaphorePermit> {
     let running = shared.flights.running();
     let (own, unsettled) = running.of(index);
-    if unsettled > shared.config.slots * UNSETTLED_PER_SLOT_MAX {
+    if unsettled > UNSETTLED_MAX.max(shared.config.slots * UNSETTLED_PER_SLOT_MAX) {
         return None;
     }
     let others = || (0..shared.lanes.len()).filter(|other| *other != index);

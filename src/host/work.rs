@@ -1,0 +1,112 @@
+//! One delivery in its handler's hands.
+
+use std::future::{Future, poll_fn};
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::Shared;
+use crate::message::Delivery;
+use crate::runtime::{Call, Report};
+use crate::verdict::Outcome;
+
+/// How much of the quick threads' time one run may take before it goes on on the patient ones.
+const QUICK_MAX: Duration = Duration::from_micros(500);
+
+/// A slot in use. Dropped when the handler has ended or was stopped.
+pub(super) struct Slot {
+    pub permit: Option<OwnedSemaphorePermit>,
+    pub shared: Arc<Shared>,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        drop(self.permit.take());
+        self.shared.slots_are_free();
+    }
+}
+
+/// Runs the handler to its end, or until a person stops it. The slot goes with the guest, wherever it
+/// runs, so that it is free only when the guest has really ended; it comes back unless it was dropped
+/// in a panic.
+pub(super) async fn run(
+    shared: &Shared,
+    lane: usize,
+    delivery: Delivery,
+    (stop, slot): (Arc<Notify>, Slot),
+) -> (Report, Option<Slot>) {
+    let lane = &shared.lanes[lane];
+    let started = Instant::now();
+    let nothing_ran = move |outcome| Report::without_guest(outcome, started.elapsed());
+    let Some(payload) = delivery.payload else {
+        return (nothing_ran(Outcome::PayloadMissing), Some(slot));
+    };
+    let id = delivery.claim.id;
+    let call = Call {
+        sent_at_ms: id.sent_at_ms(),
+        id: id.to_string(),
+        queue: lane.queue.to_string(),
+        payload,
+        headers: delivery.headers,
+        attempt: delivery.attempt,
+        attempts_max: delivery.attempts_max,
+        due_at_ms: delivery.due_at_ms,
+    };
+    let handler = Arc::clone(&lane.handler);
+    let work = async move {
+        let slot = slot;
+        let report = tokio::select! {
+            report = handler.run(call) => report,
+            () = stop.notified() => nothing_ran(Outcome::Stopped),
+        };
+        (report, slot)
+    };
+    let end = work_out(shared, Box::pin(AssertUnwindSafe(work).catch_unwind())).await;
+    let Some((report, slot)) = end else {
+        let reason = "a bug in dqhost: the host panicked".to_owned();
+        return (nothing_ran(Outcome::HostFault { reason }), None);
+    };
+    (report, Some(slot))
+}
+
+/// Polls a run here until it has taken more than its time on these threads, then to its end on those
+/// of low priority. None when it panicked.
+async fn work_out<F, T>(shared: &Shared, mut work: Pin<Box<F>>) -> Option<T>
+where
+    F: Future<Output = std::thread::Result<T>> + Send + 'static,
+    T: Send + 'static,
+{
+    let mut spent = Duration::ZERO;
+    let quick = poll_fn(|cx| {
+        let began = Instant::now();
+        match work.as_mut().poll(cx) {
+            Poll::Ready(end) => Poll::Ready(Some(end)),
+            Poll::Pending => {
+                spent += began.elapsed();
+                if spent > QUICK_MAX {
+                    Poll::Ready(None)
+                } else {
+                    Poll::Pending
+                }
+            }
+        }
+    });
+    if let Some(end) = quick.await {
+        return end.ok();
+    }
+    let rest = poll_fn(move |cx| {
+        let polled = work.as_mut().poll(cx);
+        // Whoever waits for this core need not wait until the system takes it away.
+        std::thread::yield_now();
+        polled
+    });
+    let rest = shared.tasks.spawn_on(rest, &shared.workers.patient);
+    // Dropped with this future, which is how a handler is stopped.
+    AbortOnDropHandle::new(rest).await.ok()?.ok()
+}
