@@ -25,7 +25,7 @@ guests: setup ## build the example handlers
 bench: redis guests ## measure the most important figures in a few minutes
 	cargo bench --locked --bench dqhost -- --json $(TARGET)/bench.json
 
-bench-full: redis guests ## measure everything, a peer too; takes an hour
+bench-full: redis guests ## measure everything, a peer too; takes half an hour
 	cargo build --locked --release --manifest-path benches/effectum/Cargo.toml --target-dir $(TARGET)/effectum
 	@set -e; for subject in send "drain --effectum $(TARGET)/effectum/release/effectum-bench" \
 			lateness latency sandbox memory idle start hosts ceiling \

@@ -2,7 +2,7 @@
 //! is that of the whole process less that of one on an empty queue just before.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -43,19 +43,10 @@ pub(crate) struct DrainArgs {
     effectum: Option<PathBuf>,
 }
 
-/// A backlog, and who drains it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Load {
-    pub(crate) messages: usize,
-    pub(crate) hosts: usize,
-    /// Of each host.
-    pub(crate) slots: usize,
-}
-
-/// What a drain took, but for the start of the hosts.
-pub(crate) struct Drained {
-    pub(crate) per_second: f64,
-    /// Processor time of the hosts for each message, in microseconds.
+/// What a drain took, but for the start of the host.
+struct Drained {
+    per_second: f64,
+    /// Processor time of the host for each message, in microseconds.
     host_us: f64,
     redis: Option<RedisShare>,
 }
@@ -67,39 +58,24 @@ struct RedisShare {
     scripts: f64,
 }
 
-/// The command of one host that ends when the queue is empty.
-fn host(place: &Place, queue: &str, slots: usize) -> Command {
+/// Runs a host until the queue is empty: how long that took, and the processor time that it used, in
+/// seconds.
+fn run_host(place: &Place, queue: &str, slots: usize) -> (Duration, f64) {
     let (handler, slots) = (guest("noop"), slots.to_string());
     let mut command = dqhost(Some(place.address()), &["up", "--queue", queue]);
     command
         .args(["--slots", &slots, "--log", "warn", "--exit-when-empty"])
         .args(place.host_args())
         .arg("--handler")
-        .arg(handler)
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
-    command
-}
-
-/// Runs hosts to their ends: how long that took, and the processor time they used, in seconds.
-fn run_hosts(place: &Place, queue: &str, load: Load) -> (Duration, f64) {
-    let mut commands: Vec<Command> = (0..load.hosts)
-        .map(|_| host(place, queue, load.slots))
-        .collect();
+        .arg(handler);
     let used_before = children_seconds();
     let start = Instant::now();
-    let running: Vec<_> = commands
-        .iter_mut()
-        .map(|command| command.spawn().unwrap())
-        .collect();
-    for child in running {
-        expect(child.wait_with_output().unwrap(), 0);
-    }
+    expect(command.output().unwrap(), 0);
     (start.elapsed(), children_seconds() - used_before)
 }
 
 /// Every message was acked, and none was handled twice as far as the store knows.
-fn check_totals(place: &Place, messages: usize) {
+pub(crate) fn check_totals(place: &Place, messages: usize) {
     let totals: Value = stats(place.address(), QUEUE)["totals"].clone();
     assert_eq!(totals["acked"], messages, "{totals}");
     for none in ["nacked", "rejected", "expired", "dead"] {
@@ -108,31 +84,31 @@ fn check_totals(place: &Place, messages: usize) {
 }
 
 /// Fills the default queue of a new store and drains it.
-pub(crate) fn drain(place: &Place, load: Load) -> Drained {
+fn drain(place: &Place, messages: usize, slots: usize) -> Drained {
     runtime().block_on(async {
         let store = place.store().await;
-        fill_due(&*store, &queue(QUEUE), load.messages).await;
+        fill_due(&*store, &queue(QUEUE), messages).await;
     });
-    let (empty, used_empty) = run_hosts(place, "empty", load);
+    let (empty, used_empty) = run_host(place, "empty", slots);
     let mut gauge = place.gauge();
     let redis_before = gauge.as_mut().map(|gauge| {
         gauge.reset();
         gauge.processor_us()
     });
-    let (all, used) = run_hosts(place, QUEUE, load);
-    let messages = float(load.messages);
+    let (all, used) = run_host(place, QUEUE, slots);
+    let count = float(messages);
     let redis = gauge.zip(redis_before).map(|(mut gauge, before)| {
         let (used, commands) = (gauge.processor_us(), gauge.commands());
         RedisShare {
-            processor_us: (used - before) / messages,
-            commands: commands.calls(&COMMANDS) / messages,
-            scripts: commands.calls(&["evalsha"]) / messages,
+            processor_us: (used - before) / count,
+            commands: commands.calls(&COMMANDS) / count,
+            scripts: commands.calls(&["evalsha"]) / count,
         }
     });
-    check_totals(place, load.messages);
+    check_totals(place, messages);
     Drained {
-        per_second: per_second(load.messages, all.saturating_sub(empty)),
-        host_us: (used - used_empty) * 1e6 / messages,
+        per_second: per_second(messages, all.saturating_sub(empty)),
+        host_us: (used - used_empty) * 1e6 / count,
         redis,
     }
 }
@@ -207,12 +183,7 @@ pub(crate) fn measure(args: &DrainArgs, common: &Common, table: &mut Table) {
         table.round(round, rounds);
         for &slots in &args.slots {
             for &kind in &stores {
-                let load = Load {
-                    messages: args.messages,
-                    hosts: 1,
-                    slots,
-                };
-                let drained = drain(&Place::start(kind, common), load);
+                let drained = drain(&Place::start(kind, common), args.messages, slots);
                 note(table, (kind, slots), &drained);
             }
         }
