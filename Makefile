@@ -2,10 +2,10 @@
 TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 GUESTS := --profile guest --target wasm32-wasip2 --workspace --exclude dqhost
 
-.PHONY: help demo test check guests setup redis bench picture
+.PHONY: help demo test check guests setup redis bench bench-full picture
 
 help: ## what can be made
-	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*##/\t/'
+	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/'
 
 demo: setup guests ## see it at work: build everything, send orders, handle them
 	cargo build --locked
@@ -22,13 +22,16 @@ check: setup ## what CI checks before the tests: format and lints
 guests: setup ## build the example handlers
 	cargo build --locked $(GUESTS)
 
-bench: redis guests ## measure stores, a peer, how long Redis is blocked, the dashboard, the sandbox, neighbours
+bench: redis guests ## measure the most important figures in a few minutes
+	cargo bench --locked --bench dqhost -- --json $(TARGET)/bench.json
+
+bench-full: redis guests ## measure everything, a peer too; takes half an hour
 	cargo build --locked --release --manifest-path benches/effectum/Cargo.toml --target-dir $(TARGET)/effectum
-	cargo bench --locked --bench stores -- --effectum $(TARGET)/effectum/release/effectum-bench
-	cargo bench --locked --bench blocking -- --messages 1000000
-	cargo bench --locked --bench dashboard
-	cargo bench --locked --bench sandbox
-	cargo bench --locked --bench neighbours
+	@set -e; for subject in send "drain --effectum $(TARGET)/effectum/release/effectum-bench" \
+			lateness latency sandbox memory idle start hosts ceiling \
+			"blocking --messages 1000000" dashboard "neighbours --each"; do \
+		cargo bench --locked --bench dqhost -- $$subject --json $(TARGET)/bench-$${subject%% *}.json; \
+	done
 
 picture: redis guests ## draw the README's picture of the dashboard anew
 	DQHOST_UPDATE_PICTURE=1 cargo test --locked --test it dashboard::screens::the_picture

@@ -1,7 +1,7 @@
 //! Every example handler, run in the sandbox: what it does, and what is done to it.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use dqhost::runtime::{Call, Handler, Level, Limits, Permissions, Report, Runtime, Source};
 use dqhost::verdict::Outcome;
@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use crate::support::{guest, guest_names};
 
 /// The example handlers that have a test here or, those that use the network or send, in `sandbox`.
-const TESTED: [&str; 25] = [
+const TESTED: [&str; 26] = [
     "checksum",
     "echo",
     "env-reader",
@@ -24,6 +24,7 @@ const TESTED: [&str; 25] = [
     "logger",
     "noop",
     "order-timeout",
+    "punctual",
     "random-hog",
     "reject",
     "request-hog",
@@ -131,6 +132,30 @@ async fn order_timeout_decides_by_the_status() {
         let outcome = run("order-timeout", bad, 1).await.outcome;
         assert!(matches!(outcome, Outcome::Rejected { .. }), "{outcome:?}");
     }
+}
+
+#[tokio::test]
+async fn punctual_says_when_it_runs_and_how_late_that_is() {
+    let before = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let report = run("punctual", b"", 1).await;
+    assert_eq!(report.outcome, Outcome::Acked);
+    let log = report.log_text();
+    let words: Vec<&str> = log.split_whitespace().collect();
+    let ["at", at, "late", late] = words[..] else {
+        panic!("{log}")
+    };
+    let (at, late): (u128, u128) = (at.parse().unwrap(), late.parse().unwrap());
+    assert!(
+        at >= before.unwrap().as_micros() && late == at - 5000,
+        "{log}"
+    );
+    let (_runtime, handler) = load("punctual", limits());
+    let never_waited = Call {
+        due_at_ms: None,
+        ..call(b"", 1)
+    };
+    let log = handler.run(never_waited).await.log_text();
+    assert!(log.ends_with(" late unknown\n"), "{log}");
 }
 
 #[tokio::test]
