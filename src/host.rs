@@ -74,6 +74,9 @@ pub struct Workers {
     /// Where runs go on that compute for long: threads of a low priority, so that those which begin
     /// do not wait for them.
     pub patient: tokio::runtime::Handle,
+    /// Where results are brought home and leases kept, beside the loops that reserve: one thread, since
+    /// more would wake each other for nothing.
+    pub settling: tokio::runtime::Handle,
 }
 
 /// How a host works.
@@ -211,17 +214,19 @@ impl Host {
         let (mut loops, mut settlers) = (Vec::new(), Vec::new());
         for index in 0..shared.lanes.len() {
             let (sender, receiver) = unbounded_channel();
-            settlers.push(tokio::spawn(settle::settle(
-                Arc::clone(&shared),
-                index,
-                receiver,
-            )));
+            let settling = &shared.workers.settling;
+            settlers.push(settling.spawn(settle::settle(Arc::clone(&shared), index, receiver)));
             let lane = Lane::new(index, sender);
             loops.push(tokio::spawn(
                 lane.serve(Arc::clone(&shared), stopped.clone()),
             ));
         }
-        let leases = Beside(tokio::spawn(leases::keep(Arc::clone(&shared))));
+        let leases = Beside(
+            shared
+                .workers
+                .settling
+                .spawn(leases::keep(Arc::clone(&shared))),
+        );
         let heartbeat = Beside(tokio::spawn(beat(Arc::clone(&shared))));
 
         tokio::select! {

@@ -164,6 +164,7 @@ fn queue_files(args: &UpArgs) -> Result<Vec<(QueueName, PathBuf)>, Usage> {
 struct Threads {
     quick: Option<tokio::runtime::Runtime>,
     patient: Option<tokio::runtime::Runtime>,
+    settling: Option<tokio::runtime::Runtime>,
 }
 
 impl Threads {
@@ -183,9 +184,12 @@ impl Threads {
             .on_thread_start(be_patient)
             .build()
             .context(no_threads)?;
+        let mut settling = threads("results");
+        let settling = settling.worker_threads(1).build().context("no thread for the results")?;
         Ok(Self {
             quick: Some(quick),
             patient: Some(patient),
+            settling: Some(settling),
         })
     }
 
@@ -193,6 +197,7 @@ impl Threads {
         Some(Workers {
             quick: self.quick.as_ref()?.handle().clone(),
             patient: self.patient.as_ref()?.handle().clone(),
+            settling: self.settling.as_ref()?.handle().clone(),
         })
     }
 }
@@ -207,10 +212,12 @@ fn be_patient() {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        for runtime in [self.quick.take(), self.patient.take()]
-            .into_iter()
-            .flatten()
-        {
+        let runtimes = [
+            self.quick.take(),
+            self.patient.take(),
+            self.settling.take(),
+        ];
+        for runtime in runtimes.into_iter().flatten() {
             runtime.shutdown_background();
         }
     }
