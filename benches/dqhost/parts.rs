@@ -17,7 +17,11 @@ pub(crate) fn queue(name: &str) -> QueueName {
 }
 
 pub(crate) fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Runtime::new().unwrap()
+    // One thread: more would wake each other for nothing.
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
 }
 
 /// A count as a number to calculate with.

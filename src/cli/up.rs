@@ -185,7 +185,10 @@ impl Threads {
             .build()
             .context(no_threads)?;
         let mut settling = threads("results");
-        let settling = settling.worker_threads(1).build().context("no thread for the results")?;
+        let settling = settling
+            .worker_threads(1)
+            .build()
+            .context("no thread for the results")?;
         Ok(Self {
             quick: Some(quick),
             patient: Some(patient),
@@ -212,11 +215,7 @@ fn be_patient() {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        let runtimes = [
-            self.quick.take(),
-            self.patient.take(),
-            self.settling.take(),
-        ];
+        let runtimes = [self.quick.take(), self.patient.take(), self.settling.take()];
         for runtime in runtimes.into_iter().flatten() {
             runtime.shutdown_background();
         }

@@ -16,6 +16,7 @@ use async_trait::async_trait;
 
 use self::error::Failure;
 use self::queue::Change;
+use self::steps::{Syncing, Terms};
 use self::thread::ConnectionThread;
 use self::wake::Wake;
 use super::common::{import_steps, send_steps, settle_steps};
@@ -46,6 +47,7 @@ pub struct SqliteStore {
     /// None in memory, which one connection alone can see.
     read: Option<ConnectionThread>,
     wake: Arc<Wake>,
+    syncing: Arc<Syncing>,
     /// None in memory.
     room: Option<Room>,
     /// How people and errors name it.
@@ -88,7 +90,7 @@ impl Store for SqliteStore {
                 room.as_ref().map_or(Ok(()), Room::check)?;
                 deliver::send(change, &step)
             };
-            let done = self.change("send", queue, true, work).await?;
+            let done = self.change("send", queue, Terms::CREATE, work).await?;
             sent.extend(done.unwrap_or_default());
         }
         Ok(sent)
@@ -112,7 +114,7 @@ impl Store for SqliteStore {
             return Ok(idle);
         }
         let done = self
-            .change(OPERATION, queue, false, deliver::advance)
+            .change(OPERATION, queue, Terms::PASSING, deliver::advance)
             .await?;
         Ok(done.unwrap_or(idle))
     }
@@ -120,7 +122,7 @@ impl Store for SqliteStore {
     async fn reserve(&self, queue: &QueueName, wanted: Reservation) -> StoreResult<Vec<Delivery>> {
         const OPERATION: &str = "reserve";
         let work = move |change: &mut Change<'_>| deliver::reserve(change, wanted);
-        let done = self.change(OPERATION, queue, false, work).await?;
+        let done = self.change(OPERATION, queue, Terms::PASSING, work).await?;
         Ok(done.unwrap_or_default())
     }
 
@@ -130,7 +132,7 @@ impl Store for SqliteStore {
         wanted: Reservation,
     ) -> StoreResult<(Advanced, Vec<Delivery>)> {
         let work = move |change: &mut Change<'_>| deliver::advance_and_reserve(change, wanted);
-        let done = self.change("reserve", queue, false, work).await?;
+        let done = self.change("reserve", queue, Terms::PASSING, work).await?;
         Ok(done.unwrap_or_default())
     }
 
@@ -142,7 +144,8 @@ impl Store for SqliteStore {
     ) -> StoreResult<Vec<Settled>> {
         let work =
             move |change: &mut Change<'_>, claims: &[Claim]| deliver::extend(change, claims, lease);
-        self.change_each("extend", queue, claims, work).await
+        self.change_each(("extend", Terms::PASSING), queue, claims, work)
+            .await
     }
 
     async fn settle(
@@ -156,7 +159,10 @@ impl Store for SqliteStore {
             let work = move |change: &mut Change<'_>, some: &[(Claim, Settlement)]| {
                 settle::settle(change, some, room.as_ref())
             };
-            answers.extend(self.change_each("settle", queue, step, work).await?);
+            answers.extend(
+                self.change_each(("settle", Terms::CHANGE), queue, step, work)
+                    .await?,
+            );
         }
         Ok(answers)
     }
@@ -167,12 +173,14 @@ impl Store for SqliteStore {
 
     async fn release(&self, queue: &QueueName, claims: &[Claim]) -> StoreResult<Vec<Settled>> {
         let work = |change: &mut Change<'_>, some: &[Claim]| settle::release(change, some);
-        self.change_each("release", queue, claims, work).await
+        self.change_each(("release", Terms::PASSING), queue, claims, work)
+            .await
     }
 
     async fn cancel(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<Cancelled>> {
         let work = |change: &mut Change<'_>, some: &[MessageId]| people::cancel(change, some);
-        self.change_each("cancel", queue, ids, work).await
+        self.change_each(("cancel", Terms::CHANGE), queue, ids, work)
+            .await
     }
 
     async fn reschedule(
@@ -184,7 +192,8 @@ impl Store for SqliteStore {
         let work = move |change: &mut Change<'_>, some: &[MessageId]| {
             people::reschedule(change, some, due)
         };
-        self.change_each("reschedule", queue, ids, work).await
+        self.change_each(("reschedule", Terms::CHANGE), queue, ids, work)
+            .await
     }
 
     async fn set_paused(&self, queue: &QueueName, paused: bool) -> StoreResult<()> {
@@ -192,7 +201,7 @@ impl Store for SqliteStore {
             people::set_paused(change, paused);
             Ok(())
         };
-        self.change("pause", queue, true, work).await?;
+        self.change("pause", queue, Terms::CREATE, work).await?;
         Ok(())
     }
 
@@ -236,7 +245,8 @@ impl Store for SqliteStore {
         let work = move |change: &mut Change<'_>, some: &[MessageId]| {
             people::redrive(change, some, retries)
         };
-        self.change_each("redrive", queue, ids, work).await
+        self.change_each(("redrive", Terms::CHANGE), queue, ids, work)
+            .await
     }
 
     async fn redrive_edited(
@@ -251,27 +261,27 @@ impl Store for SqliteStore {
             room.as_ref().map_or(Ok(()), Room::check)?;
             people::redrive_edited(change, &id, &payload, retries)
         };
-        let done = self.change("redrive", queue, false, work).await?;
+        let done = self.change("redrive", queue, Terms::CHANGE, work).await?;
         Ok(done.unwrap_or(Redriven::Unknown))
     }
 
     async fn delete_dead(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<bool>> {
         let work = |change: &mut Change<'_>, some: &[MessageId]| people::delete_dead(change, some);
-        self.change_each("deleting dead letters", queue, ids, work)
+        self.change_each(("deleting dead letters", Terms::CHANGE), queue, ids, work)
             .await
     }
 
     async fn meet(&self, queue: &QueueName, peer: &Peer) -> StoreResult<()> {
         let peer = peer.clone();
         let work = move |change: &mut Change<'_>| moving::meet(change, peer);
-        self.change("copy", queue, true, work).await?;
+        self.change("copy", queue, Terms::CREATE, work).await?;
         Ok(())
     }
 
     async fn export(&self, queue: &QueueName, run: &str, max: usize) -> StoreResult<Vec<Record>> {
         let run = run.to_owned();
         let work = move |change: &mut Change<'_>| moving::export(change, &run, max);
-        let done = self.change("export", queue, false, work).await?;
+        let done = self.change("export", queue, Terms::CHANGE, work).await?;
         Ok(done.unwrap_or_default())
     }
 
@@ -282,7 +292,7 @@ impl Store for SqliteStore {
                 room.as_ref().map_or(Ok(()), Room::check)?;
                 moving::import(change, &run, &step)
             };
-            self.change("import", queue, true, work).await?;
+            self.change("import", queue, Terms::CREATE, work).await?;
         }
         Ok(())
     }
@@ -290,14 +300,14 @@ impl Store for SqliteStore {
     async fn discard(&self, queue: &QueueName, run: &str, ids: &[MessageId]) -> StoreResult<()> {
         let (run, ids) = (run.to_owned(), ids.to_vec());
         let work = move |change: &mut Change<'_>| moving::discard(change, &run, &ids);
-        self.change("discard", queue, false, work).await?;
+        self.change("discard", queue, Terms::CHANGE, work).await?;
         Ok(())
     }
 
     async fn admit(&self, queue: &QueueName, run: &str, ids: &[MessageId]) -> StoreResult<()> {
         let (run, ids) = (run.to_owned(), ids.to_vec());
         let work = move |change: &mut Change<'_>| moving::admit(change, &run, &ids);
-        self.change("admit", queue, false, work).await?;
+        self.change("admit", queue, Terms::CHANGE, work).await?;
         Ok(())
     }
 
@@ -313,14 +323,15 @@ impl Store for SqliteStore {
     ) -> StoreResult<()> {
         let host = host.clone();
         let work = move |change: &mut Change<'_>| people::heartbeat(change, &host, silence);
-        self.change("heartbeat", queue, true, work).await?;
+        self.change("heartbeat", queue, Terms::PASSING_CREATE, work)
+            .await?;
         Ok(())
     }
 
     async fn leave(&self, queue: &QueueName, host_id: &str) -> StoreResult<()> {
         let host_id = host_id.to_owned();
         let work = move |change: &mut Change<'_>| people::leave(change, &host_id);
-        self.change("leave", queue, false, work).await?;
+        self.change("leave", queue, Terms::PASSING, work).await?;
         Ok(())
     }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use super::error::{Failure, store_error};
+use super::steps::Syncing;
 use super::thread::ConnectionThread;
 use super::wake::Wake;
 use super::{Room, SqliteStore};
@@ -39,7 +40,8 @@ const FREE_MIN: u64 = 16 * 1024 * 1024;
 /// What survives what.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// What is accepted is on the disk: it survives a power cut.
+    /// What is accepted or settled is on the disk: it survives a power cut. Who has what in hand
+    /// does not, for a power cut ends the hosts on the file as well.
     #[default]
     Full,
     /// What is accepted survives a crash of any process. A power cut, or a crash of the system, may
@@ -164,6 +166,9 @@ fn open(options: SqliteOptions) -> StoreResult<SqliteStore> {
         write: thread("sqlite-write", write)?,
         read: read.map(|read| thread("sqlite-read", read)).transpose()?,
         wake: Arc::new(wake),
+        syncing: Arc::new(Syncing::new(
+            path.is_some() && options.durability == Durability::Full,
+        )),
         room: path.map(|path| Room {
             path,
             free_min: options.free_min,

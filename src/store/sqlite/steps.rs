@@ -1,6 +1,7 @@
 //! How a method becomes transactions: each step is one, and so is each look.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rusqlite::{Connection, TransactionBehavior};
 
@@ -9,6 +10,66 @@ use super::error::{Failure, store_error};
 use super::queue::{Change, QueueRow};
 use crate::message::QueueName;
 use crate::store::{BATCH_MAX, Cancelled, Redriven, Rescheduled, Settled, StoreError, StoreResult};
+
+/// What a transaction needs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Terms {
+    /// The queue is made when it is not there yet.
+    create: bool,
+    /// It survives a power cut, if the file does.
+    durable: bool,
+}
+
+impl Terms {
+    pub(super) const CREATE: Self = Self {
+        create: true,
+        durable: true,
+    };
+    pub(super) const CHANGE: Self = Self {
+        create: false,
+        durable: true,
+    };
+    /// Says who has what in hand, or what time has brought: a power cut ends all hosts on the file,
+    /// so it may undo this, and the next `advance` does it again. What is made durable later
+    /// makes this durable with it, for the log is written in order.
+    pub(super) const PASSING: Self = Self {
+        create: false,
+        durable: false,
+    };
+    pub(super) const PASSING_CREATE: Self = Self {
+        create: true,
+        durable: false,
+    };
+}
+
+/// How far the writing connection waits for the disk.
+#[derive(Debug)]
+pub(super) struct Syncing {
+    /// None when it is the same for all transactions.
+    is_full: Option<AtomicBool>,
+}
+
+impl Syncing {
+    /// Of a connection that is opened with `synchronous = FULL`, if `by_terms`.
+    pub(super) fn new(by_terms: bool) -> Self {
+        Self {
+            is_full: by_terms.then(|| AtomicBool::new(true)),
+        }
+    }
+
+    /// Before a transaction. Relaxed order: one thread alone writes.
+    fn set(&self, connection: &Connection, terms: Terms) -> rusqlite::Result<()> {
+        let Some(is_full) = &self.is_full else {
+            return Ok(());
+        };
+        if is_full.load(Ordering::Relaxed) != terms.durable {
+            let level = if terms.durable { "FULL" } else { "NORMAL" };
+            connection.pragma_update(None, "synchronous", level)?;
+            is_full.store(terms.durable, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
 
 /// What is said of an item.
 pub(super) trait Answer: Clone + Send + 'static {
@@ -50,14 +111,16 @@ impl SqliteStore {
         &self,
         operation: &'static str,
         queue: &QueueName,
-        create: bool,
+        terms: Terms,
         work: impl FnOnce(&mut Change<'_>) -> Result<T, Failure> + Send + 'static,
     ) -> StoreResult<Option<T>> {
         let (queue, clock, wake) = (queue.clone(), self.clock.clone(), Arc::clone(&self.wake));
+        let syncing = Arc::clone(&self.syncing);
         let transaction = move |connection: &mut Connection| -> Result<Option<T>, Failure> {
+            syncing.set(connection, terms)?;
             let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             // Read when the turn has come: to wait for it is time that passes.
-            let Some(mut change) = Change::on(&tx, &queue, create, clock.now())? else {
+            let Some(mut change) = Change::on(&tx, &queue, terms.create, clock.now())? else {
                 return Ok(None);
             };
             let done = change.apply(work)?;
@@ -117,7 +180,7 @@ impl SqliteStore {
     /// Changes in steps, each a transaction, with one answer for each item.
     pub(super) async fn change_each<I, A>(
         &self,
-        operation: &'static str,
+        (operation, terms): (&'static str, Terms),
         queue: &QueueName,
         items: &[I],
         work: impl Fn(&mut Change<'_>, &[I]) -> Result<Vec<A>, Failure> + Clone + Send + 'static,
@@ -130,10 +193,64 @@ impl SqliteStore {
         for step in items.chunks(BATCH_MAX) {
             let (work, items) = (work.clone(), step.to_vec());
             let done = self
-                .change(operation, queue, false, move |change| work(change, &items))
+                .change(operation, queue, terms, move |change| work(change, &items))
                 .await?;
             answers.extend(done.unwrap_or_else(|| vec![A::NO_QUEUE; step.len()]));
         }
         Ok(answers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::NewMessage;
+    use crate::store::sqlite::{Durability, SqliteOptions};
+    use crate::store::{First, Reservation, Settlement, Store};
+    use std::time::Duration;
+
+    /// What `PRAGMA synchronous` says.
+    const NORMAL: i64 = 1;
+    const FULL: i64 = 2;
+
+    async fn level(store: &SqliteStore) -> i64 {
+        let level = store.write.run(|connection| {
+            connection.pragma_query_value(None, "synchronous", |row| row.get::<_, i64>(0))
+        });
+        level.await.unwrap().unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_must_survive_a_power_cut_waits_for_the_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let queue: QueueName = "q".parse().unwrap();
+        let wanted = Reservation {
+            max: 1,
+            lease: Duration::from_mins(1),
+            first: First::Ready,
+            retries_default: 3,
+        };
+        for durability in [Durability::Full, Durability::Normal] {
+            let mut options = SqliteOptions::file(folder.path().join(format!("{durability:?}.db")));
+            options.durability = durability;
+            let full = match durability {
+                Durability::Full => FULL,
+                Durability::Normal => NORMAL,
+            };
+            let store = SqliteStore::open(&options).await.unwrap();
+            for _ in 0..2 {
+                let message = NewMessage::new("x");
+                store.send(&queue, &[message]).await.unwrap();
+                assert_eq!(level(&store).await, full);
+                let delivery = store.reserve(&queue, wanted).await.unwrap().remove(0);
+                assert_eq!(level(&store).await, NORMAL);
+                let settlement = (delivery.claim, Settlement::ACK);
+                store.settle(&queue, &[settlement]).await.unwrap();
+                assert_eq!(level(&store).await, full);
+                let (_, none) = store.advance_and_reserve(&queue, wanted).await.unwrap();
+                assert!(none.is_empty());
+                assert_eq!(level(&store).await, NORMAL);
+            }
+        }
     }
 }
