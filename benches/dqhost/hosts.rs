@@ -33,7 +33,7 @@ pub(crate) struct HostsArgs {
     /// Hosts, against one
     #[arg(long, value_name = "N", default_value_t = 8)]
     hosts: usize,
-    /// Slots of all hosts together
+    /// Slots of each host
     #[arg(long, value_name = "N", default_value_t = 256)]
     slots: usize,
 }
@@ -68,8 +68,7 @@ async fn pass(place: &Place, messages: usize, hosts: usize) -> Duration {
 
 /// Messages a second.
 fn rate(place: &Place, args: &HostsArgs, hosts: usize) -> f64 {
-    let slots = (args.slots / hosts).max(1);
-    let running: Vec<Host> = (0..hosts).map(|_| start(place, slots)).collect();
+    let running: Vec<Host> = (0..hosts).map(|_| start(place, args.slots)).collect();
     let took = runtime().block_on(pass(place, args.messages, hosts));
     for host in running {
         host.signal(Signal::TERM);
