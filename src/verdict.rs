@@ -140,20 +140,20 @@ impl Backoff {
     }
 }
 
-/// What the store is to do with a delivery whose handler ended so and sent this. `attempt` is what is
-/// kept of it when it failed.
+/// What the store is to do with a delivery whose handler ended so and sent this. It was the delivery of
+/// this `number`, 1 for the first; `attempt` is what is kept of it when it failed.
 #[must_use]
 pub fn settlement(
     outcome: &Outcome,
     outbox: Vec<Outgoing>,
-    attempt: Attempt,
+    (number, attempt): (u32, impl FnOnce() -> Attempt),
     backoff: Backoff,
     jitter: f64,
 ) -> Settlement {
     let delay = match outcome {
         Outcome::Acked => return Settlement::Ack { outbox },
         Outcome::Rejected { .. } | Outcome::PayloadMissing => {
-            return Settlement::Reject { attempt };
+            return Settlement::Reject { attempt: attempt() };
         }
         Outcome::Nacked {
             delay: Some(delay), ..
@@ -167,11 +167,11 @@ pub fn settlement(
         | Outcome::OverLimit { .. }
         | Outcome::SendsRefused
         | Outcome::Stopped
-        | Outcome::HostFault { .. } => backoff.delay(attempt.attempt, jitter),
+        | Outcome::HostFault { .. } => backoff.delay(number, jitter),
     };
     Settlement::Nack {
         delay: (!delay.is_zero()).then_some(delay),
-        attempt,
+        attempt: attempt(),
     }
 }
 
@@ -185,8 +185,8 @@ mod tests {
         max: Duration::from_hours(1),
     };
 
-    fn attempt(number: u32) -> Attempt {
-        Attempt {
+    fn attempt(number: u32) -> (u32, impl FnOnce() -> Attempt) {
+        let attempt = move || Attempt {
             attempt: number,
             at_ms: 0,
             class: String::new(),
@@ -195,7 +195,8 @@ mod tests {
             host: String::new(),
             handler: String::new(),
             log: String::new(),
-        }
+        };
+        (number, attempt)
     }
 
     fn delay_of(outcome: &Outcome, number: u32) -> Option<Duration> {

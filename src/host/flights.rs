@@ -51,13 +51,36 @@ impl Flight {
 
 /// The deliveries in hand. A std mutex: nothing is awaited while it is held.
 #[derive(Debug, Default)]
-pub(super) struct Flights {
-    table: Mutex<(FlightId, HashMap<FlightId, Flight>)>,
+pub(super) struct Flights(Mutex<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    /// The latest number given.
+    latest: FlightId,
+    flights: HashMap<FlightId, Flight>,
+    /// Of each queue, how many of them run and how many have ended; the queues that none was of yet
+    /// may be missing at the end.
+    counts: Vec<(usize, usize)>,
+}
+
+impl Table {
+    fn count(&mut self, lane: usize) -> &mut (usize, usize) {
+        if self.counts.len() <= lane {
+            self.counts.resize(lane + 1, (0, 0));
+        }
+        &mut self.counts[lane]
+    }
+
+    /// One that is not in the table any more.
+    fn taken(&mut self, flight: &Flight) {
+        let (running, ended) = self.count(flight.lane);
+        *(if flight.finished { ended } else { running }) -= 1;
+    }
 }
 
 impl Flights {
-    fn lock(&self) -> MutexGuard<'_, (FlightId, HashMap<FlightId, Flight>)> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes a delivery whose lease was asked for at `asked_at`. Returns its name, and what tells
@@ -70,8 +93,9 @@ impl Flights {
         lease: Duration,
     ) -> (FlightId, Arc<Notify>) {
         let mut table = self.lock();
-        table.0 += 1;
-        let id = table.0;
+        table.latest += 1;
+        let id = table.latest;
+        table.count(lane).0 += 1;
         let stop = Arc::new(Notify::new());
         let flight = Flight {
             lane,
@@ -85,13 +109,13 @@ impl Flights {
             stop: Arc::clone(&stop),
             finished: false,
         };
-        table.1.insert(id, flight);
+        table.flights.insert(id, flight);
         (id, stop)
     }
 
     /// Notes what stops the handler.
     pub(super) fn started(&self, id: FlightId, abort: AbortHandle) {
-        match self.lock().1.get_mut(&id) {
+        match self.lock().flights.get_mut(&id) {
             Some(flight) => flight.abort = Some(abort),
             // It is settled or given up already.
             None => abort.abort(),
@@ -100,62 +124,59 @@ impl Flights {
 
     /// Notes that the handler has ended. False when the delivery was given up meanwhile.
     pub(super) fn finished(&self, id: FlightId) -> bool {
-        match self.lock().1.get_mut(&id) {
-            Some(flight) => {
-                flight.finished = true;
-                true
-            }
-            None => false,
+        let mut table = self.lock();
+        let Some(flight) = table.flights.get_mut(&id) else {
+            return false;
+        };
+        if !std::mem::replace(&mut flight.finished, true) {
+            let lane = flight.lane;
+            let (running, ended) = table.count(lane);
+            *running -= 1;
+            *ended += 1;
         }
+        true
     }
 
     /// True until the delivery is settled or given up.
     pub(super) fn holds(&self, id: FlightId) -> bool {
-        self.lock().1.contains_key(&id)
+        self.lock().flights.contains_key(&id)
     }
 
     /// Forgets a delivery: settled, or its lease is lost. A handler that still runs is stopped; true
     /// if there was one.
     pub(super) fn remove(&self, id: FlightId) -> bool {
-        let flight = self.lock().1.remove(&id);
-        flight.is_some_and(Flight::stop)
+        let mut table = self.lock();
+        let Some(flight) = table.flights.remove(&id) else {
+            return false;
+        };
+        table.taken(&flight);
+        flight.stop()
     }
 
     /// How many are in hand, of one queue or of all.
     pub(super) fn count(&self, lane: Option<usize>) -> usize {
         let table = self.lock();
+        let count = |(running, ended): &(usize, usize)| running + ended;
         match lane {
-            None => table.1.len(),
-            Some(lane) => table
-                .1
-                .values()
-                .filter(|flight| flight.lane == lane)
-                .count(),
+            None => table.flights.len(),
+            Some(lane) => table.counts.get(lane).map_or(0, count),
         }
     }
 
     /// What runs and what waits for the store, by queue.
     pub(super) fn running(&self) -> Running {
-        let mut lanes: Vec<(usize, usize)> = Vec::new();
-        for flight in self.lock().1.values() {
-            if lanes.len() <= flight.lane {
-                lanes.resize(flight.lane + 1, (0, 0));
-            }
-            let (running, unsettled) = &mut lanes[flight.lane];
-            *(if flight.finished { unsettled } else { running }) += 1;
-        }
-        Running(lanes)
+        Running(self.lock().counts.clone())
     }
 
     /// Up to `max` deliveries, those first that have been there longest.
     pub(super) fn longest(&self, max: usize, queue: impl Fn(usize) -> QueueName) -> Vec<InHand> {
         let table = self.lock();
         // Numbers are given in turn.
-        let mut ids: Vec<FlightId> = table.1.keys().copied().collect();
+        let mut ids: Vec<FlightId> = table.flights.keys().copied().collect();
         ids.sort_unstable();
         ids.truncate(max);
         let view = |id: &FlightId| {
-            let flight = table.1.get(id)?;
+            let flight = table.flights.get(id)?;
             Some(InHand {
                 queue: queue(flight.lane),
                 id: flight.claim.id.clone(),
@@ -173,7 +194,7 @@ impl Flights {
     pub(super) fn stop(&self, lane: usize, id: &MessageId) -> bool {
         let table = self.lock();
         let mut running = table
-            .1
+            .flights
             .values()
             .filter(|flight| flight.lane == lane && flight.claim.id == *id && !flight.finished);
         running
@@ -187,7 +208,7 @@ impl Flights {
         let now = Instant::now();
         let table = self.lock();
         let due = table
-            .1
+            .flights
             .iter()
             .filter(|(_, f)| f.lane == lane && f.renew_at <= now);
         due.map(|(id, flight)| (*id, flight.claim.clone()))
@@ -196,7 +217,7 @@ impl Flights {
 
     /// Notes a renewal that was asked for at `asked_at`.
     pub(super) fn renewed(&self, id: FlightId, asked_at: Instant, lease: Duration) {
-        if let Some(flight) = self.lock().1.get_mut(&id) {
+        if let Some(flight) = self.lock().flights.get_mut(&id) {
             flight.lease_end = asked_at + lease;
             flight.renew_at = asked_at + lease / 3;
         }
@@ -215,11 +236,12 @@ impl Flights {
     }
 
     fn take(&self, which: impl Fn(&Flight) -> bool) -> Vec<(usize, Claim)> {
-        let taken = self
-            .lock()
-            .1
-            .extract_if(|_, flight| which(flight))
-            .collect::<Vec<_>>();
+        let mut table = self.lock();
+        let extracted = table.flights.extract_if(|_, flight| which(flight));
+        let taken: Vec<_> = extracted.collect();
+        for (_, flight) in &taken {
+            table.taken(flight);
+        }
         let stop = |(_, flight): (FlightId, Flight)| {
             let place = (flight.lane, flight.claim.clone());
             flight.stop().then_some(place)

@@ -35,9 +35,14 @@ impl Finished {
         outbox: Vec<Outgoing>,
     ) -> Self {
         let handler = shared.lanes[lane].handler.digest();
-        let kept = record::attempt(run.attempt, &run.report, &shared.config.host_id, handler);
-        let (backoff, jitter) = (shared.config.backoff, fastrand::f64());
-        let settlement = verdict::settlement(&run.report.outcome, outbox, kept, backoff, jitter);
+        let kept = || record::attempt(run.attempt, &run.report, &shared.config.host_id, handler);
+        let settlement = verdict::settlement(
+            &run.report.outcome,
+            outbox,
+            (run.attempt, kept),
+            shared.config.backoff,
+            fastrand::f64(),
+        );
         Self {
             claim,
             settlement,

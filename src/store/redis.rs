@@ -5,7 +5,7 @@
 //! payloads, and a third that listens for wake-ups. No blocking command, no transaction that spans
 //! round trips: a crash between two calls leaves every message in one state.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -57,6 +57,8 @@ pub struct RedisStore {
     /// Queues that this process has put into the list of queues. A std mutex: nothing is awaited
     /// while it is held.
     registered: Mutex<HashSet<QueueName>>,
+    /// The keys of queues that were asked for, which are a score of strings each. As above.
+    known: Mutex<HashMap<QueueName, Arc<Keys>>>,
 }
 
 /// An EVALSHA of one script; the keys are those that its header lists, in that order.
@@ -67,6 +69,9 @@ fn evalsha<'a>(script: &Script, keys: impl IntoIterator<Item = &'a str>) -> Cmd 
     command
 }
 
+/// Queues whose keys are kept; after so many it begins anew.
+const KEYS_KNOWN_MAX: usize = 1000;
+
 const NAMING: &str = "naming the queue";
 
 fn registration(queue: &QueueName) -> Cmd {
@@ -76,8 +81,17 @@ fn registration(queue: &QueueName) -> Cmd {
 }
 
 impl RedisStore {
-    fn keys(&self, queue: &QueueName) -> Keys {
-        Keys::new(queue, self.hash_tag)
+    fn keys(&self, queue: &QueueName) -> Arc<Keys> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(keys) = known.get(queue) {
+            return Arc::clone(keys);
+        }
+        if known.len() >= KEYS_KNOWN_MAX {
+            known.clear();
+        }
+        let keys = Arc::new(Keys::new(queue, self.hash_tag));
+        known.insert(queue.clone(), Arc::clone(&keys));
+        keys
     }
 
     fn is_registered(&self, queue: &QueueName) -> bool {
@@ -309,7 +323,10 @@ impl Store for RedisStore {
     }
 
     async fn wait(&self, queues: &[QueueName]) {
-        let channels: Vec<String> = queues.iter().map(|queue| self.keys(queue).wake).collect();
+        let channels: Vec<String> = queues
+            .iter()
+            .map(|queue| self.keys(queue).wake.clone())
+            .collect();
         self.wake.heard(&channels).await;
     }
 }

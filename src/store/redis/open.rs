@@ -72,6 +72,7 @@ impl RedisStore {
             hash_tag: options.hash_tag,
             is_cluster: false,
             registered: Mutex::default(),
+            known: Mutex::default(),
         };
         store.is_cluster = store.check(options.allow_eviction).await?;
         Ok(store)

@@ -1,6 +1,8 @@
 //! How deliveries end: one script for each way, all of a batch in one round trip. An ack that takes
 //! messages along is a call of its own, since it may be refused for lack of memory alone.
 
+use std::sync::Arc;
+
 use redis::Cmd;
 
 use super::decode::{decode, settled, unexpected};
@@ -125,7 +127,7 @@ impl RedisStore {
 
     fn ack_and_send(&self, k: &Keys, step: &[(Claim, Settlement)], place: usize) -> Call {
         let (claim, settlement) = &step[place];
-        let queues: Vec<(Keys, Vec<&NewMessage>)> = by_queue(outbox(settlement))
+        let queues: Vec<(Arc<Keys>, Vec<&NewMessage>)> = by_queue(outbox(settlement))
             .into_iter()
             .map(|(queue, messages)| (self.keys(queue), messages))
             .collect();
