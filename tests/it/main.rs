@@ -26,5 +26,6 @@ mod model;
 mod pipeline;
 mod queue;
 mod raw;
+mod requests;
 mod sandbox;
 mod support;
