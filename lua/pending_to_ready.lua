@@ -12,9 +12,10 @@
 -- ARGV[1] the most to move, at most 1,000
 --
 -- Returns {moved, us until the next one is due or -1, us until the next lease ends or -1, number to
--- bury, number that waits in line, ids...}: with the third and the fourth a host knows whether
--- `unack_to_retry` and `collect_garbage` have anything to do. The ids are those promoted whose form is
--- not ours (UUID version 7): their payload may have a TTL, which the caller removes.
+-- bury, number that waits in line, id of the next one that is due or "", ids...}: with the third and the
+-- fourth a host knows whether `unack_to_retry` and `collect_garbage` have anything to do. The last ids
+-- are those promoted whose form is not ours (UUID version 7): their payload may have a TTL, which the
+-- caller removes.
 -- Crash safety: the id is put into its list before it leaves pending, in one script. Any host
 -- repeats this on every pass.
 -- include: clock
@@ -22,7 +23,7 @@ local pending, ready, retry, attempts, due = KEYS[1], KEYS[2], KEYS[3], KEYS[4],
 local found = redis.call('ZRANGEBYSCORE', pending, '-inf', score(now_ms), 'WITHSCORES',
   'LIMIT', 0, ARGV[1])
 local moved = #found / 2
-local result = {moved, -1, -1, 0, 0}
+local result = {moved, -1, -1, 0, 0, ''}
 local waiting = redis.call('LLEN', ready) + redis.call('LLEN', retry) + moved
 local lease = redis.call('ZRANGE', KEYS[6], 0, 0, 'WITHSCORES')
 local to_bury = redis.call('SCARD', KEYS[7])
@@ -52,5 +53,5 @@ end
 local head = redis.call('ZRANGE', pending, 0, 0, 'WITHSCORES')
 result[2] = us_until(head[2] and score_to_ms(head[2]))
 result[3] = us_until(lease[2] and score_to_ms(lease[2]))
-result[4], result[5] = to_bury, waiting
+result[4], result[5], result[6] = to_bury, waiting, head[1] or ''
 return result

@@ -11,13 +11,16 @@
 -- KEYS[6] {dp:<queue>}:due        hash    id -> unix ms at which it became due
 -- KEYS[7] {dp:<queue>}:headers    hash    id -> JSON
 -- KEYS[8] {dp:<queue>}:paused     string  1 while the queue is paused; read only
+-- KEYS[8+i] {dp:<queue>}:msg:<id> string  the payload of a message that may be among them; read only
 -- ARGV[1] the most to reserve, 1 to 1,000
 -- ARGV[2] lease, ms
 -- ARGV[3] retries of a message that has none on record and was never tried: it gets them here
+-- ARGV[3+i] the id of that message
 --
 -- Returns five for each message, oldest first: id, retries left, "failed:released", due unix ms,
--- headers; "" where there is none. The second and third together are the token. Nothing while the
--- queue is paused.
+-- headers; "" where there is none. The second and third together are the token. Then the payload of
+-- each KEYS[8+i] whose message was reserved, nil for the others: who guessed right need not ask for it.
+-- Nothing while the queue is paused or nothing waits.
 -- Crash safety: the id is in unack before it leaves its list, in one script. A host that dies
 -- here or later lets the lease end, and `unack_to_retry` delivers the message again.
 -- include: clock
@@ -72,4 +75,13 @@ for k = 1, 2 do
   if taken[k] > 0 then redis.call('LTRIM', KEYS[k], 0, -taken[k] - 1) end
 end
 if had_due then redis.call('HDEL', due, unpack(ids)) end
+if #KEYS > 8 then
+  local reserved = {}
+  for _, id in ipairs(ids) do reserved[id] = true end
+  for k = 9, #KEYS do
+    -- What is no string is found missing by who reads it.
+    local payload = reserved[ARGV[k - 5]] and redis.pcall('GET', KEYS[k])
+    result[#ids * 5 + k - 8] = type(payload) == 'string' and payload
+  end
+end
 return result

@@ -18,7 +18,6 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
-use self::alarms::Alarms;
 use self::flights::Flights;
 use self::lane::{Lane, News};
 use crate::message::{Claim, QueueName};
@@ -26,7 +25,7 @@ use crate::runtime::Handler;
 use crate::store::{HOST_SILENCE, HostInfo, Settled, Store, StoreResult};
 use crate::verdict::Backoff;
 
-mod alarms;
+mod alarm;
 mod flights;
 mod lane;
 mod leases;
@@ -136,8 +135,6 @@ struct Shared {
     tasks: TaskTracker,
     workers: Workers,
     totals: Totals,
-    /// One for each queue's loop.
-    alarms: Alarms,
     /// Something was settled, or a loop found nothing: the host may be done.
     may_be_empty: Notify,
 }
@@ -182,7 +179,6 @@ impl Host {
             tasks: TaskTracker::new(),
             workers,
             totals: Totals::default(),
-            alarms: Alarms::start(served.len()),
             lanes: served
                 .into_iter()
                 .map(|Served { queue, handler }| SharedLane {

@@ -70,6 +70,6 @@ local function enqueue(new, channel)
   if #new.later > 0 then redis.call('ZADD', keys.pending, unpack(new.later)) end
   if #new.at_once > 0 then redis.call('LPUSH', keys.ready, unpack(new.at_once)) end
   redis.call('HINCRBY', keys.stats, 'sent', #new.budgets / 2)
-  -- A hint, which may fail or be lost: hosts poll as well.
-  if new.is_sooner then redis.pcall('PUBLISH', channel, '') end
+  -- A hint, which may fail or be lost: hosts poll as well. It names a message that is ready.
+  if new.is_sooner then redis.pcall('PUBLISH', channel, new.at_once[1] or '') end
 end

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
+use super::alarm::Alarm;
 use super::pause::Pause;
 use super::record::Run;
 use super::settle::Finished;
@@ -80,6 +81,7 @@ impl Lane {
     pub(super) async fn serve(mut self, shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
         let lane = &shared.lanes[self.index];
         let queues = [lane.queue.clone()];
+        let alarm = Alarm::new();
         loop {
             self.after_progress(lane);
             let sleep = self.pass(&shared).await.min(shared.config.poll);
@@ -99,7 +101,7 @@ impl Lane {
             }
             shared.may_be_empty.notify_one();
             tokio::select! {
-                () = shared.alarms.sleep(self.index, sleep) => {}
+                () = alarm.sleep(sleep) => {}
                 () = shared.store.wait(&queues) => self.look_again(),
                 () = lane.progress.notified() => {}
                 _ = stopped.changed() => {}

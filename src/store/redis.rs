@@ -13,6 +13,7 @@ use async_trait::async_trait;
 use redis::{Cmd, ConnectionAddr, IntoConnectionInfo, Value};
 
 use self::decode::{decode, text, unexpected};
+use self::guesses::Guesses;
 use self::keys::Keys;
 use self::link::Link;
 use self::scripts::Script;
@@ -29,6 +30,7 @@ use crate::message::{
 
 mod decode;
 mod deliver;
+mod guesses;
 mod keys;
 mod link;
 mod moving;
@@ -49,6 +51,8 @@ pub struct RedisStore {
     /// Renewals and settlements.
     leases: Link,
     wake: Wake,
+    /// Shared with `wake`.
+    guesses: Arc<Guesses>,
     /// How people and errors name it; without secrets.
     name: Arc<str>,
     hash_tag: bool,

@@ -86,6 +86,10 @@ impl World {
     }
 
     /// What one work costs. Each time it begins with an empty queue and what `prepare` makes of it.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "closures are written where they are given"
+    )]
     fn count<P>(&self, prepare: impl AsyncFn(&Self) -> P, work: impl AsyncFn(&Self, P)) -> Costs {
         let once = || {
             for key in self
@@ -115,8 +119,21 @@ impl World {
 
     /// Messages whose time has come, still pending.
     async fn due(&self, count: usize) {
-        let due = Due::In(Duration::from_millis(1));
+        self.due_after(count, async || ()).await;
+    }
+
+    /// A message whose time has come, and which was seen coming.
+    async fn foreseen(&self) {
+        let look = async || {
+            self.store.advance(&self.queue).await.unwrap();
+        };
+        self.due_after(1, look).await;
+    }
+
+    async fn due_after(&self, count: usize, meanwhile: impl AsyncFn()) {
+        let due = Due::In(Duration::from_millis(200));
         let sent = self.store.send(&self.queue, &messages(count, due)).await;
+        meanwhile().await;
         let last = sent
             .unwrap()
             .iter()
@@ -195,7 +212,19 @@ fn deliveries(world: &World) -> Vec<(String, Costs)> {
             .await
             .unwrap();
     };
+    let one = async |world: &World, ()| {
+        let reserved = world
+            .store
+            .advance_and_reserve(&world.queue, wanted(1))
+            .await;
+        let (_, reserved) = reserved.unwrap();
+        assert_eq!(reserved[0].payload.as_deref(), Some(&[b'x'; 100][..]));
+    };
     vec![
+        (
+            "advance and reserve, 1 due, foreseen".to_owned(),
+            world.count(async |w| w.foreseen().await, one),
+        ),
         (
             "advance, nothing to do".to_owned(),
             world.count(async |_| (), advance),
@@ -228,7 +257,7 @@ fn ends(world: &World) -> Vec<(String, Costs)> {
         }],
     };
     let nack = || Settlement::Nack {
-        delay: Some(Duration::from_secs(60)),
+        delay: Some(Duration::from_mins(1)),
         attempt: attempt(),
     };
     let reject = || Settlement::Reject { attempt: attempt() };

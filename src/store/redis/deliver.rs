@@ -86,7 +86,7 @@ fn bury(k: &Keys) -> Cmd {
     step(&scripts::COLLECT_GARBAGE, keys, ADVANCE_STEP)
 }
 
-fn reservation(k: &Keys, wanted: Reservation) -> Cmd {
+fn reservation(k: &Keys, wanted: Reservation, guesses: &[MessageId]) -> Cmd {
     let (one, other) = match wanted.first {
         First::Ready => (&k.ready, &k.retry),
         First::Retry => (&k.retry, &k.ready),
@@ -101,11 +101,16 @@ fn reservation(k: &Keys, wanted: Reservation) -> Cmd {
         &k.headers,
         &k.paused,
     ];
-    let mut command = evalsha(&scripts::READY_TO_UNACK, keys.map(String::as_str));
+    let payloads: Vec<String> = guesses.iter().map(|id| k.message(id)).collect();
+    let keys = keys.into_iter().chain(&payloads).map(String::as_str);
+    let mut command = evalsha(&scripts::READY_TO_UNACK, keys);
     command
         .arg(wanted.max.min(BATCH_MAX))
         .arg(ms(wanted.lease))
         .arg(wanted.retries_default);
+    for id in guesses {
+        command.arg(id.as_str());
+    }
     command
 }
 
@@ -114,8 +119,9 @@ fn from_now(us: i64) -> Option<Duration> {
     u64::try_from(us).ok().map(Duration::from_micros)
 }
 
-/// What `ready_to_unack` answers, still without payloads.
-fn deliveries(mut fields: Vec<Value>) -> Vec<Delivery> {
+/// What `ready_to_unack` answers, with the payloads of those that were guessed.
+fn deliveries(mut fields: Vec<Value>, guesses: &[MessageId]) -> Vec<Delivery> {
+    let payloads = fields.split_off(fields.len().saturating_sub(guesses.len()));
     let mut deliveries = Vec::with_capacity(fields.len() / 5);
     for parts in fields.chunks_exact_mut(5) {
         let mut part = |index: usize| text(std::mem::replace(&mut parts[index], Value::Nil));
@@ -135,6 +141,11 @@ fn deliveries(mut fields: Vec<Value>) -> Vec<Delivery> {
             due_at_ms: due.parse().ok(),
         });
     }
+    for (id, payload) in guesses.iter().zip(payloads) {
+        if let Some(delivery) = deliveries.iter_mut().find(|d| d.claim.id == *id) {
+            delivery.payload = bytes(payload);
+        }
+    }
     deliveries
 }
 
@@ -153,6 +164,7 @@ impl RedisStore {
             Value::Int(lease_end),
             Value::Int(to_bury),
             Value::Int(waiting),
+            next,
             foreign @ ..,
         ] = promoted.as_slice()
         else {
@@ -172,6 +184,11 @@ impl RedisStore {
             let mut next = || answers.next().unwrap_or(Value::Nil);
             (expired, lease_end) = decode(&self.name, ADVANCE, next())?;
             buried = decode(&self.name, ADVANCE, next())?;
+        }
+        if let Value::BulkString(next) = next
+            && *waiting == 0
+        {
+            self.guesses.note(&k.wake, &String::from_utf8_lossy(next));
         }
         let promoted = usize::try_from(*moved).unwrap_or(0);
         Ok(Advanced {
@@ -193,25 +210,27 @@ impl RedisStore {
             return Ok(Vec::new());
         }
         let k = self.keys(queue);
-        let reserved = self
-            .one(&self.work, RESERVE, reservation(&k, wanted))
-            .await?;
-        self.with_payloads(queue, &k, deliveries(reserved)).await
+        let guesses = self.guesses.take(&k.wake);
+        let command = reservation(&k, wanted, &guesses);
+        let reserved = self.one(&self.work, RESERVE, command).await?;
+        self.with_payloads(queue, &k, deliveries(reserved, &guesses))
+            .await
     }
 
-    /// Both in one round trip, and one more for the payloads.
+    /// Both in one round trip, and one more for the payloads that were not guessed.
     pub(super) async fn advance_and_reserve_messages(
         &self,
         queue: &QueueName,
         wanted: Reservation,
     ) -> StoreResult<(Advanced, Vec<Delivery>)> {
         let k = self.keys(queue);
-        let commands = [promote(&k), reservation(&k, wanted)];
+        let guesses = self.guesses.take(&k.wake);
+        let commands = [promote(&k), reservation(&k, wanted, &guesses)];
         let answers = self.work.run_each(RESERVE, &commands).await?;
         let [promoted, reserved] =
             <[_; 2]>::try_from(answers).map_err(|_| unexpected(&self.name, RESERVE))?;
         let reserved = reserved.map_err(|error| self.work.error(RESERVE, &error))?;
-        let reserved = deliveries(decode(&self.name, RESERVE, reserved)?);
+        let reserved = deliveries(decode(&self.name, RESERVE, reserved)?, &guesses);
         let advanced = async {
             let promoted = promoted.map_err(|error| self.work.error(ADVANCE, &error))?;
             let promoted = decode(&self.name, ADVANCE, promoted)?;
@@ -241,6 +260,9 @@ impl RedisStore {
         k: &Keys,
         mut deliveries: Vec<Delivery>,
     ) -> StoreResult<Vec<Delivery>> {
+        if deliveries.iter().all(|delivery| delivery.payload.is_some()) {
+            return Ok(deliveries);
+        }
         for from in (0..deliveries.len()).step_by(PAYLOADS_STEP) {
             let step = from..deliveries.len().min(from + PAYLOADS_STEP);
             match self.payloads(k, &deliveries[step.clone()]).await {

@@ -1,5 +1,6 @@
 //! Opening: what a server must be before a message is entrusted to it.
 
+use super::guesses::Guesses;
 use super::{
     Arc, ConnectionAddr, IntoConnectionInfo, Link, Mutex, RedisStore, StoreError, StoreResult,
     Wake, text,
@@ -64,10 +65,12 @@ impl RedisStore {
         };
         let client = redis::Client::open(info)
             .map_err(|error| unusable(&name, error.detail().unwrap_or("bad URL").to_owned()))?;
+        let guesses = Arc::<Guesses>::default();
         let mut store = Self {
             work: Link::new(client.clone(), Arc::clone(&name)),
             leases: Link::new(client.clone(), Arc::clone(&name)),
-            wake: Wake::new(client),
+            wake: Wake::new(client, Arc::clone(&guesses)),
+            guesses,
             name,
             hash_tag: options.hash_tag,
             is_cluster: false,

@@ -8,6 +8,7 @@ use futures_util::StreamExt;
 use redis::{Client, RedisResult};
 use tokio::task::JoinHandle;
 
+use super::guesses::Guesses;
 use crate::store::bells::Bells;
 
 /// How often a silent subscription is asked whether it still lives.
@@ -24,16 +25,19 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 pub(super) struct Wake {
     client: Client,
     bells: Arc<Bells>,
+    guesses: Arc<Guesses>,
     /// The channels that are subscribed to, and the task that listens. A std mutex: nothing is
     /// awaited while it is held.
     listening: Mutex<(BTreeSet<String>, Option<JoinHandle<()>>)>,
 }
 
 impl Wake {
-    pub(super) fn new(client: Client) -> Self {
+    /// What wake-ups name becomes a guess.
+    pub(super) fn new(client: Client, guesses: Arc<Guesses>) -> Self {
         Self {
             client,
             bells: Arc::default(),
+            guesses,
             listening: Mutex::default(),
         }
     }
@@ -63,7 +67,10 @@ impl Wake {
             }
             let channels: Vec<String> = known.iter().cloned().collect();
             let (client, bells) = (self.client.clone(), Arc::clone(&self.bells));
-            *task = Some(tokio::spawn(listen_forever(client, channels, bells)));
+            let guesses = Arc::clone(&self.guesses);
+            *task = Some(tokio::spawn(async move {
+                listen_forever(&client, &channels, (&bells, &guesses)).await;
+            }));
         }
     }
 }
@@ -80,10 +87,10 @@ impl Drop for Wake {
     }
 }
 
-async fn listen_forever(client: Client, channels: Vec<String>, bells: Arc<Bells>) {
+async fn listen_forever(client: &Client, channels: &[String], ears: (&Bells, &Guesses)) {
     let mut pause = Duration::from_millis(50);
     loop {
-        if listen_once(&client, &channels, &bells).await.is_ok() {
+        if listen_once(client, channels, ears).await.is_ok() {
             pause = Duration::from_millis(50);
         }
         tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
@@ -92,7 +99,11 @@ async fn listen_forever(client: Client, channels: Vec<String>, bells: Arc<Bells>
 }
 
 /// Listens until the connection is lost. An error means that there never was one.
-async fn listen_once(client: &Client, channels: &[String], bells: &Bells) -> RedisResult<()> {
+async fn listen_once(
+    client: &Client,
+    channels: &[String],
+    (bells, guesses): (&Bells, &Guesses),
+) -> RedisResult<()> {
     let timed_out = |_| redis::RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
     let mut pubsub = tokio::time::timeout(PING_LIMIT, client.get_async_pubsub())
         .await
@@ -105,7 +116,12 @@ async fn listen_once(client: &Client, channels: &[String], bells: &Bells) -> Red
     let (mut sink, mut stream) = pubsub.split();
     loop {
         match tokio::time::timeout(PING_EVERY, stream.next()).await {
-            Ok(Some(told)) => bells.ring(told.get_channel_name()),
+            Ok(Some(told)) => {
+                if let Ok(id) = std::str::from_utf8(told.get_payload_bytes()) {
+                    guesses.note(told.get_channel_name(), id);
+                }
+                bells.ring(told.get_channel_name());
+            }
             Ok(None) => return Ok(()),
             Err(_) => {
                 let answer = tokio::time::timeout(PING_LIMIT, sink.ping::<redis::Value>()).await;

@@ -1,0 +1,69 @@
+//! Which messages a host is likely to reserve next: what a wake-up names, and what is due next. Their
+//! payloads are asked for together with the reservation, so that a message alone takes one round trip.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::deliver::is_foreign;
+use crate::message::MessageId;
+
+/// Guesses that are kept of a queue.
+const GUESSES_MAX: usize = 2;
+
+/// The form of our ids has so many bytes; whatever else is published is no guess.
+const ID_BYTES: usize = 36;
+
+/// Guesses by channel of wake-ups. A wrong one costs nothing but its name.
+#[derive(Debug, Default)]
+pub(super) struct Guesses(Mutex<HashMap<String, Vec<MessageId>>>);
+
+impl Guesses {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Vec<MessageId>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn note(&self, channel: &str, id: &str) {
+        let id = MessageId::from(id);
+        // The payload of a foreign one may have a TTL that has to be seen to.
+        if id.as_str().len() != ID_BYTES || is_foreign(&id) {
+            return;
+        }
+        let mut guesses = self.lock();
+        let of_queue = guesses.entry(channel.to_owned()).or_default();
+        if !of_queue.contains(&id) {
+            if of_queue.len() == GUESSES_MAX {
+                of_queue.remove(0);
+            }
+            of_queue.push(id);
+        }
+    }
+
+    /// Those of a channel, which are none any more.
+    pub(super) fn take(&self, channel: &str) -> Vec<MessageId> {
+        let mut guesses = self.lock();
+        guesses
+            .get_mut(channel)
+            .map(std::mem::take)
+            .unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_of_our_own_ids_are_guesses_once() {
+        let guesses = Guesses::default();
+        let ids = [(); 3].map(|()| MessageId::new());
+        for id in [&ids[0], &ids[1], &ids[1], &ids[2]] {
+            guesses.note("c", id.as_str());
+        }
+        let foreign = "019a2b3c-0000-4000-8000-000000000099";
+        for other in ["", "x", foreign, &"7".repeat(1 << 20)] {
+            guesses.note("c", other);
+        }
+        assert_eq!(guesses.take("c"), ids[1..]);
+        assert!(guesses.take("c").is_empty() && guesses.take("d").is_empty());
+    }
+}
