@@ -34,7 +34,7 @@ pub(crate) struct HostsArgs {
     #[arg(long, value_name = "N", default_value_t = 8)]
     hosts: usize,
     /// Slots of each host
-    #[arg(long, value_name = "N", default_value_t = 256)]
+    #[arg(long, value_name = "N", default_value_t = 16)]
     slots: usize,
 }
 

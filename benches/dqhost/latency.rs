@@ -18,6 +18,9 @@ const WARM_UP: usize = 10;
 /// The longest pause between two messages.
 const PAUSE_MS_MAX: u64 = 20;
 
+/// Before each PING that tells what a round trip takes here when everybody sleeps.
+const REST: Duration = Duration::from_millis(10);
+
 #[derive(Debug, Args)]
 pub(crate) struct LatencyArgs {
     /// Messages, each sent when the one before it was handled
@@ -58,7 +61,13 @@ pub(crate) fn measure(args: &LatencyArgs, common: &Common, table: &mut Table) {
     for round in 1..=rounds {
         table.round(round, rounds);
         for &kind in &stores {
-            let mut took = latency(&Place::start(kind, common), args);
+            let place = Place::start(kind, common);
+            if let Some(times) = place.pings(args.messages, REST) {
+                let mut took: Vec<f64> = times.iter().map(|t| t.as_secs_f64() * 1000.0).collect();
+                let name = format!("{kind}, PING after a rest, p50");
+                table.add(&name, Measure::of("ms"), quantile(&mut took, 50));
+            }
+            let mut took = latency(&place, args);
             let unit = Measure::of("ms");
             for (what, unit, percent) in [
                 ("p50", unit.at_most(1.0), 50),

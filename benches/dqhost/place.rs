@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use dqhost::store::Store;
@@ -101,6 +102,20 @@ impl Place {
 
     pub(crate) fn server(&self) -> Option<&RedisServer> {
         self.server.as_ref()
+    }
+
+    /// How long some PINGs take, each after a rest, as the plainest client sends them; none for a file.
+    pub(crate) fn pings(&self, count: usize, rest: Duration) -> Option<Vec<Duration>> {
+        self.server()?;
+        let client = redis::Client::open(self.address()).unwrap();
+        let mut connection = client.get_connection().unwrap();
+        let mut ping = || {
+            std::thread::sleep(rest);
+            let start = Instant::now();
+            redis::cmd("PING").exec(&mut connection).unwrap();
+            start.elapsed()
+        };
+        Some((0..count).map(|_| ping()).collect())
     }
 
     /// What its server says of itself, if there is one.

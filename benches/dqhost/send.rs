@@ -92,12 +92,19 @@ pub(crate) fn measure(args: &SendArgs, common: &Common, table: &mut Table) {
                     take(&*store, &mut gauge, later, (args.messages, args.batch)).await,
                 )
             });
+            let ping = place.pings(args.singles, Duration::ZERO);
             let (one_goal, batch_goal) = match kind {
                 StoreKind::Redis => (Some(14_000.0), Some(130_000.0)),
                 StoreKind::File => (None, Some(150_000.0)),
                 _ => (None, None),
             };
             note(table, &format!("{kind}, one by one"), &singles, one_goal);
+            if let Some(times) = ping {
+                let name = format!("{kind}, one by one, PING");
+                let took: Duration = times.iter().sum();
+                let rate = per_second(args.singles, took);
+                table.add(&name, Measure::of("commands/s"), rate);
+            }
             let name = format!("{kind}, batches of {}", args.batch);
             note(table, &name, &batches, batch_goal);
         }
