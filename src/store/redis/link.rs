@@ -8,7 +8,9 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, RedisError, RedisResult, Value};
 use redis::{Pipeline, ServerErrorKind};
+use tokio::runtime::Handle;
 use tokio::sync::Mutex;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::scripts::{self, Script};
 use crate::store::{StoreError, StoreResult};
@@ -24,6 +26,9 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(3);
 /// A connection to one server, made when first needed.
 pub(super) struct Link {
     client: Client,
+    /// Where the connection is served: those threads that the store was opened on, so that whoever asks
+    /// may be kept from going on without keeping others from being answered.
+    threads: Handle,
     /// How errors name the server; without secrets.
     store: Arc<str>,
     /// Held while connecting, so that many callers make one connection. The number tells a
@@ -50,6 +55,7 @@ impl Link {
     pub(super) fn new(client: Client, store: Arc<str>) -> Self {
         Self {
             client,
+            threads: Handle::current(),
             store,
             current: Mutex::new((0, None)),
             broken: AtomicU64::new(0),
@@ -66,10 +72,14 @@ impl Link {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_LIMIT))
             .set_response_timeout(Some(ANSWER_LIMIT));
-        let made = self
-            .client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await?;
+        let client = self.client.clone();
+        let making = async move {
+            client
+                .get_multiplexed_async_connection_with_config(&config)
+                .await
+        };
+        let made = AbortOnDropHandle::new(self.threads.spawn(making));
+        let made = made.await.map_err(std::io::Error::other)??;
         *current = (current.0 + 1, Some(made.clone()));
         Ok((current.0, made))
     }
