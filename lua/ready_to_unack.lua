@@ -49,7 +49,7 @@ local leases, budgets, result, had_due = {}, {}, {}, false
 -- 5 us a message here, and more in `ack`. A member of over 64 bytes makes it a tree; it comes first,
 -- since Redis chooses by the first, and goes again below.
 local long = string.rep('-', 65)
-local is_list = held <= 128 and held + #ids > 16
+local is_list = held <= 128 and held + #ids > 16 and not redis.call('ZSCORE', unack, long)
 if is_list then leases = {lease_end, long} end
 for i, id in ipairs(ids) do
   leases[#leases + 1] = lease_end

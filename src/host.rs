@@ -73,8 +73,8 @@ pub struct Workers {
     /// Where runs go on that compute for long: threads of a low priority, so that those which begin
     /// do not wait for them.
     pub patient: tokio::runtime::Handle,
-    /// Where results are brought home and told of, beside the loops that reserve and keep leases: a log
-    /// that nobody reads may hold it up. One thread, since more would wake each other for nothing.
+    /// Where results are brought home and told of, beside the loops that reserve and keep leases. One
+    /// thread, since more would wake each other for nothing.
     pub settling: tokio::runtime::Handle,
 }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tracing::{Level, Metadata};
+use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -15,6 +16,9 @@ use crate::control::{LogLevel, LogRing};
 
 /// Bytes of the file of the log before it makes room for a new one; one old one is kept.
 const FILE_MAX: u64 = 16 * 1024 * 1024;
+
+/// Lines that wait for whoever reads the log of a host; what comes then is left out.
+const LINES_WAITING_MAX: usize = 65_536;
 
 /// A bare level is meant for this program; the libraries below keep to warnings.
 fn filter(level: &str) -> anyhow::Result<EnvFilter> {
@@ -31,9 +35,51 @@ fn filter(level: &str) -> anyhow::Result<EnvFilter> {
 /// Logs to stderr.
 pub(super) fn to_stderr(level: &str, json: bool) -> anyhow::Result<()> {
     let ansi = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    init(level, json, io::stderr, ansi)
+}
+
+/// The log of a host that has no screen; it ends with this.
+pub(super) struct HostLog {
+    dropped: ErrorCounter,
+    /// Writes what is left, within a second, when dropped.
+    _writer: WorkerGuard,
+}
+
+impl HostLog {
+    /// Tells of lines that are missing, if any are.
+    pub(super) fn end(self) {
+        let lines = self.dropped.dropped_lines();
+        if lines > 0 {
+            tracing::warn!("{lines} lines of the log were left out, since nobody read them");
+        }
+    }
+}
+
+/// Logs to stderr from a thread of its own: whoever reads it may stop, and nothing waits for them.
+pub(super) fn of_host(level: &str, json: bool) -> anyhow::Result<HostLog> {
+    let ansi = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let (stderr, writer) = NonBlockingBuilder::default()
+        .lossy(true)
+        .buffered_lines_limit(LINES_WAITING_MAX)
+        .thread_name("log")
+        .finish(io::stderr());
+    let dropped = stderr.error_counter();
+    init(level, json, stderr, ansi)?;
+    Ok(HostLog {
+        dropped,
+        _writer: writer,
+    })
+}
+
+fn init(
+    level: &str,
+    json: bool,
+    writer: impl for<'w> MakeWriter<'w> + Send + Sync + 'static,
+    ansi: bool,
+) -> anyhow::Result<()> {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter(level)?)
-        .with_writer(io::stderr)
+        .with_writer(writer)
         .with_ansi(ansi)
         .with_target(false);
     let result = if json {
@@ -64,17 +110,7 @@ pub(super) fn to_screen(
         ring: Arc::clone(ring),
         file: Arc::new(Mutex::new(file)),
     };
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter(level)?)
-        .with_writer(sink)
-        .with_ansi(false)
-        .with_target(false);
-    let result = if json {
-        builder.json().flatten_event(true).try_init()
-    } else {
-        builder.try_init()
-    };
-    result.map_err(|error| anyhow::anyhow!("the log cannot be set up: {error}"))?;
+    init(level, json, sink, false)?;
     if let (Some(error), Some(path)) = (trouble, path) {
         tracing::warn!("the log is on the screen only: {}: {error}", path.display());
     }

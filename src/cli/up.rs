@@ -239,11 +239,10 @@ pub(super) async fn up(args: UpArgs) -> anyhow::Result<Exit> {
         .into());
     }
     let json = args.log_format == LogFormat::Json;
-    let logs = if args.no_tui || !screen::has_terminal() {
-        log::to_stderr(&args.log, json)?;
-        None
+    let (logs, log) = if args.no_tui || !screen::has_terminal() {
+        (None, Some(log::of_host(&args.log, json)?))
     } else {
-        Some(screen::start_log(&args.log, json)?)
+        (Some(screen::start_log(&args.log, json)?), None)
     };
     let permissions = args
         .sandbox
@@ -281,6 +280,9 @@ pub(super) async fn up(args: UpArgs) -> anyhow::Result<Exit> {
         refused = summary.refused,
         "stopped"
     );
+    if let Some(log) = log {
+        log.end();
+    }
     Ok(Exit::Done)
 }
 

@@ -82,6 +82,8 @@ impl Lane {
         let lane = &shared.lanes[self.index];
         let queues = [lane.queue.clone()];
         let alarm = Alarm::new();
+        // Kept from one round to the next: what was told to one that is dropped would be lost.
+        let mut heard = shared.store.wait(&queues);
         loop {
             self.after_progress(lane);
             let sleep = self.pass(&shared).await.min(shared.config.poll);
@@ -102,7 +104,10 @@ impl Lane {
             shared.may_be_empty.notify_one();
             tokio::select! {
                 () = alarm.sleep(sleep) => {}
-                () = shared.store.wait(&queues) => self.look_again(),
+                () = &mut heard => {
+                    heard = shared.store.wait(&queues);
+                    self.look_again();
+                }
                 () = lane.progress.notified() => {}
                 _ = stopped.changed() => {}
             }
@@ -162,7 +167,9 @@ impl Lane {
                 if self.pause.failed() {
                     tracing::warn!(%queue, "trying again until the store answers: {error}");
                 }
-                self.look_again();
+                // A look alone comes next, so that nothing is reserved that cannot be moved on.
+                self.advance_at = Instant::now();
+                (self.expects, self.may_wait) = (false, false);
                 self.pause.remaining()
             }
         }

@@ -14,7 +14,8 @@ use crate::message::{Claim, Outgoing};
 use crate::store::{BATCH_MAX, Settled, Settlement};
 use crate::verdict::{self, Outcome};
 
-/// How long results wait for others, while there are many.
+/// How long results wait for others, while there are many; up to as much again, since such timers
+/// count whole milliseconds.
 const GATHER: Duration = Duration::from_millis(1);
 
 /// A handler has ended.
@@ -60,7 +61,7 @@ pub(super) async fn settle(
     let mut batch = Vec::new();
     let mut are_many = false;
     while finished.recv_many(&mut batch, BATCH_MAX).await > 0 {
-        if are_many {
+        if are_many && batch.len() < BATCH_MAX {
             // Not woken by each that comes.
             tokio::time::sleep(GATHER).await;
             while batch.len() < BATCH_MAX

@@ -55,13 +55,15 @@ pub(super) fn take(shared: &Shared, index: usize) -> Option<OwnedSemaphorePermit
         hungry: hungry.len(),
         quiet: quiet.count(),
     };
-    let free = shared.slots.available_permits();
-    let wanted = demand.more().min(free).min(BATCH_MAX);
-    let wanted = u32::try_from(wanted).ok().filter(|wanted| *wanted > 0)?;
-    // Another queue may have been faster: then a free slot wakes this one again.
-    Arc::clone(&shared.slots)
-        .try_acquire_many_owned(wanted)
-        .ok()
+    let mut wanted = demand.more().min(BATCH_MAX);
+    loop {
+        // Another queue may be faster and leave fewer.
+        wanted = wanted.min(shared.slots.available_permits());
+        let some = u32::try_from(wanted).ok().filter(|some| *some > 0)?;
+        if let Ok(permits) = Arc::clone(&shared.slots).try_acquire_many_owned(some) {
+            return Some(permits);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -116,6 +116,19 @@ mod tests {
         assert!(heard(&["a", "b"]).is_none() && heard(&[]).is_none());
     }
 
+    /// So who waits beside something else keeps what it waits with.
+    #[tokio::test]
+    async fn what_was_told_to_one_that_waits_is_kept_until_it_looks() {
+        let bells = Bells::default();
+        bells.heard(["a"].into_iter()).await;
+        let mut heard = Box::pin(bells.heard(["a"].into_iter()));
+        assert!((&mut heard).now_or_never().is_none());
+        bells.ring("a");
+        let other = std::future::ready(());
+        tokio::select! { biased; () = other => {} () = &mut heard => panic!("the other is first") }
+        assert!(heard.now_or_never().is_some());
+    }
+
     #[tokio::test]
     async fn all_who_wait_are_woken_once() {
         let bells = Bells::default();

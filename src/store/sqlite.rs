@@ -173,7 +173,7 @@ impl Store for SqliteStore {
 
     async fn release(&self, queue: &QueueName, claims: &[Claim]) -> StoreResult<Vec<Settled>> {
         let work = |change: &mut Change<'_>, some: &[Claim]| settle::release(change, some);
-        self.change_each(("release", Terms::PASSING), queue, claims, work)
+        self.change_each(("release", Terms::CHANGE), queue, claims, work)
             .await
     }
 

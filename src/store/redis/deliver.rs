@@ -1,6 +1,6 @@
 //! The way of a message through this host's hands: due, reserved, kept, settled.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
 
@@ -114,6 +114,15 @@ fn reservation(k: &Keys, wanted: Reservation, guesses: &[MessageId]) -> Cmd {
     command
 }
 
+/// The same, some time later.
+fn since(answered: Instant, advanced: Advanced) -> Advanced {
+    let passed = answered.elapsed();
+    Advanced {
+        next_in: advanced.next_in.map(|next| next.saturating_sub(passed)),
+        ..advanced
+    }
+}
+
 /// Time from now on, as the scripts say it; none for what is not in sight.
 fn from_now(us: i64) -> Option<Duration> {
     u64::try_from(us).ok().map(Duration::from_micros)
@@ -153,7 +162,9 @@ impl RedisStore {
     pub(super) async fn advance_queue(&self, queue: &QueueName) -> StoreResult<Advanced> {
         let k = self.keys(queue);
         let promoted = self.one(&self.work, ADVANCE, promote(&k)).await?;
-        self.after_promotion(&k, promoted).await
+        let answered = Instant::now();
+        let advanced = self.after_promotion(&k, promoted).await?;
+        Ok(since(answered, advanced))
     }
 
     /// The rest of an advance: it asks again only when there is something to do.
@@ -227,24 +238,30 @@ impl RedisStore {
         let guesses = self.guesses.take(&k.wake);
         let commands = [promote(&k), reservation(&k, wanted, &guesses)];
         let answers = self.work.run_each(RESERVE, &commands).await?;
+        let answered = Instant::now();
         let [promoted, reserved] =
             <[_; 2]>::try_from(answers).map_err(|_| unexpected(&self.name, RESERVE))?;
-        let reserved = reserved.map_err(|error| self.work.error(RESERVE, &error))?;
-        let reserved = deliveries(decode(&self.name, RESERVE, reserved)?, &guesses);
         let advanced = async {
             let promoted = promoted.map_err(|error| self.work.error(ADVANCE, &error))?;
             let promoted = decode(&self.name, ADVANCE, promoted)?;
             self.after_promotion(&k, promoted).await
         };
-        match advanced.await {
-            Ok(advanced) => {
+        // Each is seen to, whatever came of the other.
+        let advanced = advanced.await;
+        let reserved = reserved
+            .map_err(|error| self.work.error(RESERVE, &error))
+            .and_then(|reserved| decode(&self.name, RESERVE, reserved))
+            .map(|reserved| deliveries(reserved, &guesses));
+        match (advanced, reserved) {
+            (Ok(advanced), Ok(reserved)) => {
                 let deliveries = self.with_payloads(queue, &k, reserved).await?;
-                Ok((advanced, deliveries))
+                Ok((since(answered, advanced), deliveries))
             }
-            Err(error) => {
+            (Err(error), Ok(reserved)) => {
                 self.give_back(queue, reserved).await;
                 Err(error)
             }
+            (Err(error), Err(_)) | (Ok(_), Err(error)) => Err(error),
         }
     }
 

@@ -13,7 +13,8 @@ const GUESSES_MAX: usize = 2;
 /// The form of our ids has so many bytes; whatever else is published is no guess.
 const ID_BYTES: usize = 36;
 
-/// Guesses by channel of wake-ups. A wrong one costs nothing but its name.
+/// Guesses by channel of wake-ups. A wrong one costs its name; a right one is read a moment earlier than
+/// it would be anyway.
 #[derive(Debug, Default)]
 pub(super) struct Guesses(Mutex<HashMap<String, Vec<MessageId>>>);
 
@@ -23,9 +24,12 @@ impl Guesses {
     }
 
     pub(super) fn note(&self, channel: &str, id: &str) {
+        if id.len() != ID_BYTES {
+            return;
+        }
         let id = MessageId::from(id);
         // The payload of a foreign one may have a TTL that has to be seen to.
-        if id.as_str().len() != ID_BYTES || is_foreign(&id) {
+        if is_foreign(&id) {
             return;
         }
         let mut guesses = self.lock();

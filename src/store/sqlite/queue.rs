@@ -255,7 +255,7 @@ impl<'t> Change<'t> {
         self.row.head + 1
     }
 
-    /// A token that no delivery of this queue has had.
+    /// A token that no delivery of this queue has had, but for those that a power cut has undone.
     pub(super) fn next_token(&mut self) -> i64 {
         self.row.delivery += 1;
         self.row.delivery

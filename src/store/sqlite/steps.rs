@@ -31,7 +31,8 @@ impl Terms {
     };
     /// Says who has what in hand, or what time has brought: a power cut ends all hosts on the file,
     /// so it may undo this, and the next `advance` does it again. What is made durable later
-    /// makes this durable with it, for the log is written in order.
+    /// makes this durable with it, for the log is written in order. With a delivery its token is
+    /// undone, when nobody is left who could show it.
     pub(super) const PASSING: Self = Self {
         create: false,
         durable: false,
