@@ -82,7 +82,7 @@ impl Lane {
         let lane = &shared.lanes[self.index];
         let queues = [lane.queue.clone()];
         let alarm = Alarm::new();
-        // Kept from one round to the next: what was told to one that is dropped would be lost.
+        // One for many rounds: to wait costs the names of channels.
         let mut heard = shared.store.wait(&queues);
         loop {
             self.after_progress(lane);
