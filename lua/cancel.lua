@@ -34,5 +34,5 @@ if redis.call('ZREM', pending, id) == 0
 end
 redis.call('DEL', KEYS[11])
 for k = 5, 9 do redis.call('HDEL', KEYS[k], id) end
-redis.call('HINCRBY', stats, 'cancelled', 1)
+redis.pcall('HINCRBY', stats, 'cancelled', 1)
 return 1

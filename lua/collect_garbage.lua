@@ -35,5 +35,5 @@ redis.call('ZADD', dead, unpack(deaths))
 redis.call('HSET', attempts, unpack(kept))
 redis.call('HDEL', counts, unpack(ids))
 redis.call('SREM', garbage, unpack(ids))
-redis.call('HINCRBY', stats, 'dead', #ids)
+redis.pcall('HINCRBY', stats, 'dead', #ids)
 return #ids

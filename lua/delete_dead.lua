@@ -31,5 +31,5 @@ if #gone == 0 then return result end
 redis.call('DEL', unpack(payloads))
 for _, key in ipairs({attempts, headers, history}) do redis.call('HDEL', key, unpack(gone)) end
 redis.call('ZREM', dead, unpack(gone))
-redis.call('HINCRBY', stats, 'deleted', #gone)
+redis.pcall('HINCRBY', stats, 'deleted', #gone)
 return result

@@ -23,9 +23,11 @@
 local id = ARGV[1]
 local function ms(text) return math.floor(tonumber(text) * 1000 + 0.5) end
 local function at(state, text)
+  -- What is no string is as good as missing.
+  local payload = redis.pcall('GET', KEYS[12])
   return {state, text and ms(text) or -1, redis.call('HGET', KEYS[8], id) or '',
     redis.call('HGET', KEYS[9], id) or '', redis.call('HGET', KEYS[10], id) or '',
-    redis.call('HGET', KEYS[11], id) or '', redis.call('GET', KEYS[12])}
+    redis.call('HGET', KEYS[11], id) or '', type(payload) == 'string' and payload}
 end
 for _, place in ipairs({{'pending', 1}, {'unack', 3}, {'dead', 6}}) do
   local text = redis.call('ZSCORE', KEYS[place[2]], id)

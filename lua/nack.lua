@@ -34,5 +34,5 @@ for i, id in ipairs(ids) do
   end
 end
 fail(keys, failed)
-if #failed > 0 then redis.call('HINCRBY', stats, 'nacked', #failed) end
+if #failed > 0 then redis.pcall('HINCRBY', stats, 'nacked', #failed) end
 return result

@@ -42,7 +42,8 @@ if moved > 0 then
     else
       fresh[#fresh + 1] = id
     end
-    if string.sub(id, 15, 15) ~= '7' then result[#result + 1] = id end
+    local version = string.sub(id, 15, 15)
+    if version ~= '7' and version ~= '8' then result[#result + 1] = id end
   end
   if #fresh > 0 then redis.call('LPUSH', ready, unpack(fresh)) end
   if #again > 0 then redis.call('LPUSH', retry, unpack(again)) end

@@ -68,7 +68,7 @@ if #extras > 0 then redis.call('HSET', headers, unpack(extras)) end
 redis.call('LPUSH', ready, unpack(new_ids))
 redis.call('ZREM', dead, unpack(gone))
 for _, key in ipairs({attempts, headers, history}) do redis.call('HDEL', key, unpack(gone)) end
-redis.call('HINCRBY', stats, 'redriven', #gone)
+redis.pcall('HINCRBY', stats, 'redriven', #gone)
 -- A hint, which may fail or be lost: hosts poll as well.
 redis.pcall('PUBLISH', ARGV[1], '')
 return result

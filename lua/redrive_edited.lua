@@ -38,7 +38,7 @@ redis.call('HSET', counts, new, budget_of(tries, ARGV[2], ARGV[3]))
 redis.call('HSET', history, new, origin(old, now_ms))
 if extra then redis.call('HSET', headers, new, extra) end
 redis.call('LPUSH', ready, new)
-redis.call('HINCRBY', stats, 'redriven', 1)
+redis.pcall('HINCRBY', stats, 'redriven', 1)
 -- A hint, which may fail or be lost: hosts poll as well.
 redis.pcall('PUBLISH', ARGV[1], '')
 return 1

@@ -32,5 +32,5 @@ for i, id in ipairs(ids) do
   end
 end
 fail(keys, failed)
-if #failed > 0 then redis.call('HINCRBY', stats, 'rejected', #failed) end
+if #failed > 0 then redis.pcall('HINCRBY', stats, 'rejected', #failed) end
 return result

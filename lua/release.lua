@@ -42,7 +42,7 @@ if #fresh > 0 then redis.call('RPUSH', ready, unpack(fresh)) end
 if #again > 0 then redis.call('RPUSH', retry, unpack(again)) end
 redis.call('HSET', attempts, unpack(counted))
 redis.call('ZREM', unack, unpack(back))
-redis.call('HINCRBY', stats, 'released', #back)
+redis.pcall('HINCRBY', stats, 'released', #back)
 -- A hint, which may fail or be lost: hosts poll as well.
 redis.pcall('PUBLISH', ARGV[1], '')
 return result

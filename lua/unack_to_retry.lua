@@ -9,7 +9,7 @@
 -- KEYS[5] {dp:<queue>}:retry      list  ids, LPUSH in, RPOP out
 -- KEYS[6] {dp:<queue>}:garbage    set   ids to bury
 -- KEYS[7] {dp:<queue>}:stats      hash  totals
--- ARGV[1] the most to move, at most 1,000
+-- ARGV[1] the most to move, at most 100
 --
 -- Returns {moved, us until the next lease ends or -1}.
 -- Messages that a delayqueue consumer nacked wait in unack as well, until their delay is over:
@@ -33,7 +33,7 @@ if #ids > 0 then
       done + 1, now_ms)}
   end
   fail(keys, failed)
-  redis.call('HINCRBY', stats, 'expired', #ids)
+  redis.pcall('HINCRBY', stats, 'expired', #ids)
 end
 local head = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')
 return {#ids, us_until(head[2] and score_to_ms(head[2]))}

@@ -19,6 +19,7 @@ use crate::store::StoreError;
 use crate::store::sqlite::Durability;
 use crate::text::printable;
 
+mod audit;
 mod check;
 mod copy;
 mod dead;
@@ -67,7 +68,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Handle messages (the same as dqhost without a command)
-    Up(up::UpArgs),
+    Up(Box<up::UpArgs>),
     /// Send messages
     Send(send::SendArgs),
     /// Show how many messages are in each state, and the totals
@@ -86,6 +87,11 @@ enum Command {
     Resume(steer::PauseArgs),
     /// Move messages to another store: from a file to Redis, and back
     Copy(copy::CopyArgs),
+    /// Look for what does not go together in a store, and repair it
+    ///
+    /// Works while hosts and producers go on. Without --repair it changes nothing. Exit code 0 when
+    /// nothing is wrong or all of it was repaired, 1 when anything is left.
+    Audit(audit::AuditArgs),
     /// Messages that failed for good
     #[command(subcommand)]
     Dead(dead::DeadCommand),
@@ -107,8 +113,8 @@ struct StoreArgs {
     /// $XDG_DATA_HOME/dqhost/dqhost.db (~/.local/share/dqhost/dqhost.db)
     #[arg(long, value_name = "PATH", conflicts_with = "redis")]
     db: Option<PathBuf>,
-    /// Keep them in Redis 7 or later: redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss://... or
-    /// unix:///PATH; a password is better kept in DQHOST_REDIS or REDIS_URL
+    /// Keep them in Redis 7 or later: redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss://...,
+    /// unix:///PATH, any node of a cluster, or redis+sentinel://HOST[,HOST...]/MASTER; a password is better kept in DQHOST_REDIS, REDIS_URL or a file
     #[arg(long, value_name = "URL")]
     redis: Option<String>,
     #[command(flatten)]
@@ -116,7 +122,7 @@ struct StoreArgs {
 }
 
 /// How a store is used.
-#[derive(Debug, Clone, Copy, Args)]
+#[derive(Debug, Clone, Args)]
 struct SettingsArgs {
     /// What a file survives: full: a power cut; normal: the crash of any process, while a power cut
     /// may undo the last moments
@@ -132,8 +138,31 @@ struct SettingsArgs {
 }
 
 /// How Redis is used.
-#[derive(Debug, Clone, Copy, Args)]
+#[derive(Debug, Clone, Args)]
 struct RedisArgs {
+    /// The file that holds the password of Redis; it is read again for each new connection
+    #[arg(long, value_name = "PATH", env = "DQHOST_REDIS_PASSWORD_FILE")]
+    redis_password_file: Option<PathBuf>,
+    /// Trust the CAs in this PEM file, instead of the public ones, where Redis is reached by
+    /// rediss://
+    #[arg(long, value_name = "PATH", env = "DQHOST_REDIS_CA")]
+    redis_ca: Option<PathBuf>,
+    /// The certificate that Redis is shown, with its chain, as PEM
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "DQHOST_REDIS_CERT",
+        requires = "redis_key"
+    )]
+    redis_cert: Option<PathBuf>,
+    /// The key of --redis-cert, as PEM
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "DQHOST_REDIS_KEY",
+        requires = "redis_cert"
+    )]
+    redis_key: Option<PathBuf>,
     /// Name the keys dp:QUEUE:... instead of {dp:QUEUE}:..., as a delayqueue without UseHashTagKey
     #[arg(long, env = "DQHOST_NO_HASH_TAG",
         value_parser = BoolishValueParser::new())]
@@ -271,7 +300,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 async fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
     match cli.command {
         None => up::up(cli.up).await,
-        Some(Command::Up(args)) => up::up(args).await,
+        Some(Command::Up(args)) => up::up(*args).await,
         Some(Command::Send(args)) => send::send(args).await,
         Some(Command::Stats(args)) => read::stats(args).await,
         Some(Command::Get(args)) => read::get(args).await,
@@ -285,6 +314,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Some(Command::Top(args)) => screen::top(args).await,
         Some(Command::Keys) => screen::keys(),
         Some(Command::Copy(args)) => copy::copy(args).await,
+        Some(Command::Audit(args)) => audit::audit(args).await,
         Some(Command::Dead(command)) => dead::dead(command).await,
     }
 }

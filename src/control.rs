@@ -76,7 +76,8 @@ impl Snapshot {
         let since = self
             .read_at
             .map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
-        read_ms.unwrap_or(0) + u64::try_from(since.as_millis()).unwrap_or(0)
+        let since = u64::try_from(since.as_millis()).unwrap_or(0);
+        read_ms.unwrap_or(0).saturating_add(since)
     }
 }
 

@@ -4,7 +4,8 @@
 //! settle in batches, wait. Each queue has a loop of its own, so that none waits for what the store
 //! does for another. Nothing is reserved without a free slot, so no lease runs while a message waits
 //! in memory. Beside the loops run one task that keeps leases alive, one for each queue that brings
-//! results home, and one that tells other hosts of this one.
+//! results home, one that tells other hosts of this one, and one that deletes dead letters which are past
+//! their retention.
 //!
 //! After a crash at any point the leases of this host end, and the next `advance` of any host
 //! delivers its messages again.
@@ -13,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
@@ -22,7 +24,7 @@ use self::flights::Flights;
 use self::lane::{Lane, News};
 use crate::message::{Claim, QueueName};
 use crate::runtime::Handler;
-use crate::store::{HOST_SILENCE, HostInfo, Settled, Store, StoreResult};
+use crate::store::{HOST_SILENCE, HostInfo, Retention, Settled, Store, StoreError, StoreResult};
 use crate::verdict::Backoff;
 
 mod alarm;
@@ -32,6 +34,7 @@ mod leases;
 mod monitor;
 mod pause;
 mod record;
+mod retention;
 mod settle;
 mod slots;
 mod totals;
@@ -95,6 +98,8 @@ pub struct HostConfig {
     pub backoff: Backoff,
     /// The retries of messages whose producers recorded none.
     pub retries_default: u32,
+    /// Which dead letters of its queues are kept.
+    pub retention: Retention,
     /// Stop when nothing waits and nothing is in hand.
     pub exit_when_empty: bool,
 }
@@ -219,6 +224,7 @@ impl Host {
         }
         let leases = Beside(tokio::spawn(leases::keep(Arc::clone(&shared))));
         let heartbeat = Beside(tokio::spawn(beat(Arc::clone(&shared))));
+        let retention = Beside(tokio::spawn(retention::keep_to(Arc::clone(&shared))));
 
         tokio::select! {
             () = reached(&mut stage, Stage::Drain) => {}
@@ -231,14 +237,13 @@ impl Host {
             let _ = one.await;
         }
         drain(&shared, &mut stage).await;
-        for settler in settlers {
-            let _ = tokio::time::timeout(RELEASE_LIMIT, settler).await;
-        }
-        drop((leases, heartbeat));
-        for lane in &shared.lanes {
-            let leave = shared.store.leave(&lane.queue, &shared.config.host_id);
-            let _ = tokio::time::timeout(RELEASE_LIMIT, leave).await;
-        }
+        // Of all queues at a time, so that many take no longer than one when the store is away.
+        let _ = tokio::time::timeout(RELEASE_LIMIT, join_all(settlers)).await;
+        drop((leases, heartbeat, retention));
+        let id = &shared.config.host_id;
+        let lanes = shared.lanes.iter();
+        let left = lanes.map(|lane| shared.store.leave(&lane.queue, id));
+        let _ = tokio::time::timeout(RELEASE_LIMIT, join_all(left)).await;
         shared.totals.summary()
     }
 }
@@ -255,15 +260,16 @@ async fn until_empty(shared: &Shared) {
     if !shared.config.exit_when_empty {
         std::future::pending::<()>().await;
     }
-    while !is_empty(shared).await {
+    let mut told = false;
+    while !is_empty(shared, &mut told).await {
         // What others have in hand is not told here.
         let _ = tokio::time::timeout(shared.config.poll, shared.may_be_empty.notified()).await;
     }
 }
 
 /// True when this host has nothing in hand and the store says that nothing waits anywhere, not
-/// even in another host's hands.
-async fn is_empty(shared: &Shared) -> bool {
+/// even in another host's hands. Says once why the store does not tell.
+async fn is_empty(shared: &Shared, told: &mut bool) -> bool {
     let is_idle = |lane: &SharedLane| lane.is_idle.load(Ordering::SeqCst);
     // Of several queues one may have sent to another that was looked at before.
     for _ in 0..shared.lanes.len().min(2) {
@@ -273,7 +279,14 @@ async fn is_empty(shared: &Shared) -> bool {
         for lane in &shared.lanes {
             match is_drained(shared, &lane.queue).await {
                 Ok(true) => {}
-                Ok(false) | Err(_) => return false,
+                Ok(false) => return false,
+                Err(error) => {
+                    if is_refused(&error) && !std::mem::replace(told, true) {
+                        let queue = &lane.queue;
+                        tracing::warn!(%queue, "it is not known whether it is empty: {error}");
+                    }
+                    return false;
+                }
             }
         }
     }
@@ -315,37 +328,48 @@ async fn drain(shared: &Shared, stage: &mut watch::Receiver<Stage>) {
         );
         return;
     }
-    for (index, lane) in shared.lanes.iter().enumerate() {
-        let claims: Vec<Claim> = given_up
+    let releases = shared.lanes.iter().enumerate().map(|(index, lane)| {
+        let claims = given_up
             .extract_if(.., |(of, _)| *of == index)
             .map(|(_, claim)| claim)
             .collect();
-        if claims.is_empty() {
-            continue;
+        give_back(shared, &lane.queue, claims)
+    });
+    join_all(releases).await;
+}
+
+/// Gives back messages of one queue; says how many, or why not.
+async fn give_back(shared: &Shared, queue: &QueueName, claims: Vec<Claim>) {
+    if claims.is_empty() {
+        return;
+    }
+    let release = shared.store.release(queue, &claims);
+    match tokio::time::timeout(RELEASE_LIMIT, release).await {
+        Ok(Ok(answers)) => {
+            let done = answers
+                .iter()
+                .filter(|answer| **answer == Settled::Done)
+                .count();
+            shared.totals.released(done as u64);
+            tracing::info!(%queue, "{done} messages given back unhandled");
         }
-        let release = shared.store.release(&lane.queue, &claims);
-        match tokio::time::timeout(RELEASE_LIMIT, release).await {
-            Ok(Ok(answers)) => {
-                let done = answers
-                    .iter()
-                    .filter(|answer| **answer == Settled::Done)
-                    .count();
-                shared.totals.released(done as u64);
-                tracing::info!(queue = %lane.queue, "{done} messages given back unhandled");
-            }
-            Ok(Err(error)) => tracing::warn!(queue = %lane.queue,
-                "{} messages could not be given back and wait for their leases to end: {error}",
-                claims.len()),
-            Err(_) => tracing::warn!(queue = %lane.queue,
-                "{} messages could not be given back in time and wait for their leases to end",
-                claims.len()),
-        }
+        Ok(Err(error)) => tracing::warn!(%queue,
+            "{} messages could not be given back and wait for their leases to end: {error}",
+            claims.len()),
+        Err(_) => tracing::warn!(%queue,
+            "{} messages could not be given back in time and wait for their leases to end",
+            claims.len()),
     }
 }
 
-/// Tells the other hosts of this one, for what dashboards show. Errors are left to the loop to
-/// tell.
+/// What the store itself will not do; whether it can be reached is the loop's to tell.
+fn is_refused(error: &StoreError) -> bool {
+    matches!(error, StoreError::Refused { .. })
+}
+
+/// Tells the other hosts of this one, for what dashboards show.
 async fn beat(shared: Arc<Shared>) {
+    let mut told = vec![false; shared.lanes.len()];
     let mut clock = tokio::time::interval(HEARTBEAT_EVERY);
     clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -358,10 +382,15 @@ async fn beat(shared: Arc<Shared>) {
                 slots: shared.config.slots,
                 in_flight: shared.flights.count(Some(index)),
             };
-            let _ = shared
-                .store
-                .heartbeat(&lane.queue, &info, HOST_SILENCE)
-                .await;
+            let queue = &lane.queue;
+            match shared.store.heartbeat(queue, &info, HOST_SILENCE).await {
+                Ok(()) => told[index] = false,
+                Err(error) if is_refused(&error) && !told[index] => {
+                    told[index] = true;
+                    tracing::warn!(%queue, "this host is not shown to others: {error}");
+                }
+                Err(_) => {}
+            }
         }
     }
 }

@@ -7,5 +7,8 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    // Where tests end the process; builds for use have none of it.
+    #[cfg(debug_assertions)]
+    let _failpoints = fail::FailScenario::setup();
     dqhost::cli::main(std::env::args_os())
 }

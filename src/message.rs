@@ -85,6 +85,21 @@ impl MessageId {
             .chain_update([0])
             .chain_update(parent)
             .finalize();
+        Self::from_digest(digest.as_ref())
+    }
+
+    /// The id of what is sent under this idempotency key, any text: the same each time, so that a
+    /// repeat writes nothing while the message lives. A UUID of version 8 made of a SHA-256.
+    #[must_use]
+    pub fn of_key(key: &str) -> Self {
+        let digest = Sha256::new()
+            .chain_update(b"dqhost key\0")
+            .chain_update(key)
+            .finalize();
+        Self::from_digest(digest.as_ref())
+    }
+
+    fn from_digest(digest: &[u8]) -> Self {
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&digest[..16]);
         Self(
@@ -304,7 +319,7 @@ pub enum State {
     /// Out of retries or rejected, not yet buried. Enters by nack, reject or the end of a lease;
     /// any host's `advance` makes it a dead letter.
     Garbage,
-    /// Kept until redriven or deleted by a person. Enters from garbage.
+    /// Kept until redriven or deleted, or past the retention of a host. Enters from garbage.
     Dead,
     /// On its way from one store to another, and in no host's reach. In the store that it leaves it
     /// enters from any state but unack and leaves when it has arrived; in the other it enters from
@@ -314,6 +329,17 @@ pub enum State {
 }
 
 impl State {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Pending,
+        Self::Ready,
+        Self::Unack,
+        Self::Retry,
+        Self::Garbage,
+        Self::Dead,
+        Self::Moving,
+    ];
+
     /// The word for it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -364,6 +390,7 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn queue_names_are_checked() {
@@ -386,6 +413,16 @@ mod tests {
     }
 
     #[test]
+    fn a_key_is_the_same_id_for_ever() {
+        let id = MessageId::of_key("order 17");
+        // What producers of other versions make of it, too.
+        assert_eq!(id.as_str(), "9807319c-e8db-833c-bbe6-7478292b42f1");
+        assert_ne!(id, MessageId::of_key("order 18"));
+        let uuid = uuid::Uuid::parse_str(id.as_str()).unwrap();
+        assert_eq!(uuid.get_version_num(), 8);
+    }
+
+    #[test]
     fn only_our_ids_tell_when_they_were_made() {
         let before = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
@@ -396,5 +433,24 @@ mod tests {
         assert_eq!(MessageId::from("abc").sent_at_ms(), None);
         let v4 = "0f8fad5b-d9cb-469f-a165-70867728950e";
         assert_eq!(MessageId::from(v4).sent_at_ms(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_queue_name_is_one_word_and_is_refused_in_few(text in "[A-Za-z0-9._-]{0,70}|.*") {
+            match text.parse::<QueueName>() {
+                Ok(name) => {
+                    prop_assert!((1..=64).contains(&name.as_str().len()));
+                    let harmless = |c: char| c.is_ascii_graphic() && !"{}:/*?".contains(c);
+                    prop_assert!(name.as_str().chars().all(harmless));
+                }
+                Err(error) => prop_assert!(error.to_string().len() < 1200),
+            }
+        }
+
+        #[test]
+        fn ids_of_any_form_may_tell_when_they_were_made(text in "[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}|.*") {
+            prop_assert!(MessageId::from(text).sent_at_ms().is_none_or(|ms| ms < 1 << 48));
+        }
     }
 }

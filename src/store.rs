@@ -24,14 +24,20 @@ pub mod address;
 mod bells;
 mod common;
 pub mod copy;
+mod operation;
 pub mod redis;
 mod report;
+mod retention;
 pub mod sqlite;
 
+pub use self::copy::Peer;
+pub use self::operation::{Operation, Side};
 pub use self::report::{
-    Cancelled, Counts, FAILED_SAMPLE_MAX, FailedAt, FailedSample, HOST_SILENCE, HostInfo, Overview,
-    Redriven, Rescheduled, SeenHost, Totals,
+    Audit, AuditReport, Cancelled, Counts, FAILED_SAMPLE_MAX, FINDING_SAMPLES_MAX, FailedAt,
+    FailedSample, FindingKind, Findings, HOST_SILENCE, HostInfo, Overview, Redriven, Rescheduled,
+    SeenHost, Totals,
 };
+pub use self::retention::Retention;
 
 /// The most messages that one step inside a store moves. Methods take more and go on in steps.
 /// 1,000 keeps every Lua script in the low milliseconds and far from Lua's limit of 7,999 values.
@@ -53,7 +59,7 @@ pub enum StoreError {
         /// The store, without secrets.
         store: String,
         /// What was being done.
-        operation: &'static str,
+        operation: Operation,
         /// What the client library saw.
         reason: String,
     },
@@ -71,7 +77,7 @@ pub enum StoreError {
         /// The store, without secrets.
         store: String,
         /// What was being done.
-        operation: &'static str,
+        operation: Operation,
         /// The store's words.
         reason: String,
     },
@@ -301,6 +307,14 @@ pub trait Store: Send + Sync + 'static {
         retries: Option<u32>,
     ) -> StoreResult<Redriven>;
 
+    /// Dead letters that are to be kept no longer, by the store's clock: at most [`BATCH_MAX`], so
+    /// delete these and ask again until there are none. Changes nothing.
+    async fn past_retention(
+        &self,
+        queue: &QueueName,
+        retention: Retention,
+    ) -> StoreResult<Vec<MessageId>>;
+
     /// Removes dead letters for good. One answer for each id, in order: whether it was there.
     async fn delete_dead(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<bool>>;
 
@@ -329,6 +343,23 @@ pub trait Store: Send + Sync + 'static {
     /// other store has removed them.
     async fn admit(&self, queue: &QueueName, run: &str, ids: &[MessageId]) -> StoreResult<()>;
 
+    /// Compares all that is kept of a queue's messages and says what does not go together. Repairs
+    /// it too when that is wanted, and makes a dead letter of what can be no message any more.
+    ///
+    /// Made for a queue that is in use: it reads and repairs in bounded steps, and a finding is
+    /// something that was wrong at one moment. What others change meanwhile is neither a finding nor
+    /// overwritten: each repair looks again, and does nothing where anything is not as it was found.
+    /// A lease that runs is never broken. What others have settled before its repair is not counted.
+    ///
+    /// After a repair: each message is in one state, with its payload unless it is dead or moving,
+    /// and no payload that was there is gone. Each message's repair is one step, so that after a
+    /// crash the next audit goes on with the rest, and a repeat finds nothing.
+    async fn audit(&self, queue: &QueueName, how: Audit) -> StoreResult<AuditReport>;
+
+    /// The same for what belongs to no queue in particular. When it finds the store damaged, no queue
+    /// is to be audited.
+    async fn audit_store(&self, repair: bool) -> StoreResult<AuditReport>;
+
     /// The queues that this store has seen a dqhost producer or host use, sorted.
     async fn queues(&self) -> StoreResult<Vec<QueueName>>;
 
@@ -350,17 +381,6 @@ pub trait Store: Send + Sync + 'static {
     /// knew, or never. A hint: it may come without need and it may be lost, so callers wait with a
     /// limit as well. A change between two calls is not lost by the second.
     async fn wait(&self, queues: &[QueueName]);
-}
-
-/// The other store of a move.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Peer {
-    /// As [`Store::describe`] names it.
-    pub name: String,
-    /// Go on with messages that are moving to or from a store of another name: it has a new one.
-    pub renamed: bool,
-    /// Random for each copy.
-    pub run: String,
 }
 
 /// Which part of a listing.

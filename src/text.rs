@@ -219,5 +219,27 @@ mod tests {
             prop_assert!(!printable(&text).contains(is_unsafe));
             prop_assert!(!payload(&bytes, 64).contains(is_unsafe));
         }
+
+        /// By ranges of its own, with what is likely to go wrong often enough.
+        #[test]
+        fn what_is_shown_stays_as_it_is_and_has_a_bound(
+            text in "[a\\\\ \u{0}-\u{1f}\u{7f}-\u{9f}\u{ad}\u{200b}-\u{200f}\u{202a}-\u{202e}\u{2066}-\u{2069}\u{feff}é✓]{0,40}",
+            max in 0_usize..80,
+        ) {
+            let safe = printable(&text);
+            let bad = |c: char| {
+                c < ' ' || ('\u{7f}'..='\u{9f}').contains(&c) || ('\u{200b}'..='\u{200f}').contains(&c)
+                    || ('\u{2028}'..='\u{202e}').contains(&c) || ('\u{2060}'..='\u{206f}').contains(&c)
+                    || c == '\u{feff}' || c == '\u{ad}'
+            };
+            prop_assert!(!safe.contains(bad), "{:?}", safe);
+            prop_assert_eq!(printable(&safe), safe.clone());
+            prop_assert!(safe.chars().count() <= text.chars().count() * 10);
+            prop_assert!(cut(&text, max).len() <= max + 40);
+            prop_assert!(payload(text.as_bytes(), max).len() <= max * 10 + 10);
+            prop_assert!(payload(&[text.as_bytes(), b"\xff"].concat(), max).len() <= max.max(2) + 10);
+            let json = serde_json::json!(cut_for_json(&text, max)).to_string();
+            prop_assert!(json.len() <= max + 42, "{}", json);
+        }
     }
 }

@@ -34,5 +34,5 @@ local function remove(done, payloads)
   for _, key in ipairs({attempts, headers, history}) do
     if redis.call('EXISTS', key) == 1 then redis.call('HDEL', key, unpack(done)) end
   end
-  redis.call('HINCRBY', stats, 'acked', #done)
+  redis.pcall('HINCRBY', stats, 'acked', #done)
 end

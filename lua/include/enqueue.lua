@@ -65,11 +65,12 @@ local function enqueue(new, channel)
   local keys = new.keys
   if #new.budgets == 0 then return end
   redis.call('MSET', unpack(new.payloads))
-  redis.call('HSET', keys.counts, unpack(new.budgets))
+  -- One whose payload someone deleted is sent again, and there already.
+  local added = redis.call('HSET', keys.counts, unpack(new.budgets))
   if #new.extras > 0 then redis.call('HSET', keys.headers, unpack(new.extras)) end
   if #new.later > 0 then redis.call('ZADD', keys.pending, unpack(new.later)) end
   if #new.at_once > 0 then redis.call('LPUSH', keys.ready, unpack(new.at_once)) end
-  redis.call('HINCRBY', keys.stats, 'sent', #new.budgets / 2)
+  redis.pcall('HINCRBY', keys.stats, 'sent', added)
   -- A hint, which may fail or be lost: hosts poll as well. It names a message that is ready.
   if new.is_sooner then redis.pcall('PUBLISH', channel, new.at_once[1] or '') end
 end

@@ -9,6 +9,7 @@ use serde_json::json;
 use super::sandbox::{self, SandboxArgs};
 use super::{Exit, log, print};
 use crate::runtime::{Import, Inspection, Need, Runtime};
+use crate::store::address::Endpoints;
 use crate::text::printable;
 
 #[derive(Debug, Args)]
@@ -24,7 +25,7 @@ pub(super) struct CheckArgs {
 
 pub(super) fn check(args: &CheckArgs) -> anyhow::Result<Exit> {
     log::to_stderr("warn", false)?;
-    let permissions = args.sandbox.permissions(None, 0)?;
+    let permissions = args.sandbox.permissions(Endpoints::default(), 0)?;
     let granted = Granted {
         http: !permissions.http.is_empty(),
         sends: !permissions.sends.is_empty(),

@@ -38,8 +38,9 @@ pub(super) async fn copy(args: CopyArgs) -> anyhow::Result<Exit> {
         durability: DurabilityArg::Full,
         redis: args.redis,
     };
-    let from = open::at(&from, settings, Missing::Refuse).await?;
-    let to = open::at(&to, settings, Missing::Make).await?;
+    let [of_from, of_to] = [(&from, &to), (&to, &from)].map(|both| for_one(both, &settings));
+    let from = open::at(&from, &of_from, Missing::Refuse).await?;
+    let to = open::at(&to, &of_to, Missing::Make).await?;
     let queues = if args.queue.is_empty() {
         from.queues().await?
     } else {
@@ -72,6 +73,19 @@ pub(super) async fn copy(args: CopyArgs) -> anyhow::Result<Exit> {
         )?;
     }
     Ok(Exit::Done)
+}
+
+/// The settings for one of two stores. What only the other can use is left out.
+fn for_one((one, other): (&StoreAddress, &StoreAddress), settings: &SettingsArgs) -> SettingsArgs {
+    let mut settings = settings.clone();
+    let redis = &mut settings.redis;
+    if !one.has_tls() && other.has_tls() {
+        (redis.redis_ca, redis.redis_cert, redis.redis_key) = (None, None, None);
+    }
+    if one.has_password() && matches!(other, StoreAddress::Redis(_)) && !other.has_password() {
+        redis.redis_password_file = None;
+    }
+    settings
 }
 
 /// The store that a flag names.

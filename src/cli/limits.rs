@@ -211,6 +211,7 @@ fn size(bytes: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn each_limit_is_set_by_its_name_and_no_two_are_the_same() {
@@ -259,6 +260,20 @@ mod tests {
             "log-bytes=99999999999999999999GiB",
         ] {
             assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn limits_of_any_form_are_set_or_refused(
+            name in prop::sample::select(ALL.map(|limit| limit.name).to_vec()),
+            value in "[0-9]{1,22} ?(KiB|MiB|GiB|s|ms|h)?|.*",
+        ) {
+            let text = format!("{name}={value}");
+            if let Ok(limit) = parse(&text) {
+                apply(&mut Limits::default(), &[limit]);
+            }
+            let _ = (parse(&value), parse(&format!("{value}={name}")));
         }
     }
 }

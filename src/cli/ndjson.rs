@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 
-use super::{Exit, payload, print, time};
+use super::{Exit, payload, print, send, time};
 use crate::message::{Due, Headers, NewMessage, QueueName, RETRIES_MAX, Sent};
 use crate::store::{BATCH_MAX, Store};
 use crate::text::printable;
@@ -38,6 +38,7 @@ struct Line {
     retries: Option<u32>,
     #[serde(default, deserialize_with = "pairs")]
     headers: Option<Headers>,
+    idempotency_key: Option<String>,
 }
 
 /// An object as a list of pairs, in the order written; names may repeat.
@@ -95,7 +96,11 @@ impl Line {
         }
         let headers = self.headers.unwrap_or_else(|| defaults.headers.clone());
         payload::check(&bytes, &headers, defaults.max_payload)?;
+        if self.idempotency_key.as_deref() == Some("") {
+            return Err("its idempotency_key is empty".to_owned());
+        }
         Ok(NewMessage {
+            id: send::id(self.idempotency_key.as_deref()),
             due,
             retries,
             headers,
@@ -274,6 +279,7 @@ mod tests {
             (r#"{"payload":1,"in":"1s","at":"14:00"}"#, "in and at"),
             (r#"{"payload":1,"retries":4000000000}"#, "over the limit"),
             (r#"{"payload_base64":"?"}"#, "not base64"),
+            (r#"{"payload":1,"idempotency_key":""}"#, "is empty"),
             (
                 &format!(r#"{{"payload":"{}"}}"#, "x".repeat(101)),
                 "101 bytes",

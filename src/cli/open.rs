@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use super::{SettingsArgs, StoreArgs, Usage, folder};
-use crate::store::address::{self, StoreAddress, StoreSettings};
+use crate::store::address::{self, Endpoints, StoreAddress, StoreSettings};
+use crate::store::redis::Access;
 use crate::store::{Store, StoreError};
 
 /// Whether a file is made when it is missing.
@@ -26,13 +27,17 @@ pub(super) async fn store(args: &StoreArgs, missing: Missing) -> anyhow::Result<
                 .to_owned(),
         )
         .into()),
-        Some(address) => at(&address, args.settings, missing).await,
-        None => at(&default_file()?, args.settings, Missing::Make).await,
+        Some(address) => at(&address, &args.settings, missing).await,
+        None => at(&default_file()?, &args.settings, Missing::Make).await,
     }
 }
 
-/// Opens the store that the arguments or the environment name, for a host.
-pub(super) async fn host_store(args: &StoreArgs) -> anyhow::Result<Arc<dyn Store>> {
+/// Opens the store that the arguments or the environment name, for a host. Where it is reached is
+/// noted in `endpoints`, now and later.
+pub(super) async fn host_store(
+    args: &StoreArgs,
+    endpoints: Endpoints,
+) -> anyhow::Result<Arc<dyn Store>> {
     let address = match address(args)? {
         Some(address) => address,
         None => default_file()?,
@@ -40,27 +45,71 @@ pub(super) async fn host_store(args: &StoreArgs) -> anyhow::Result<Arc<dyn Store
     if address == StoreAddress::Memory {
         tracing::warn!("the store is in memory: nothing is kept when this host ends");
     }
-    at(&address, args.settings, Missing::Make).await
+    if address.is_in_the_clear() {
+        tracing::warn!(
+            "passwords and messages go over the network in the clear; a Redis with TLS is reached by \
+             rediss://"
+        );
+    }
+    let mut settings = settings(&address, &args.settings, Missing::Make)?;
+    settings.access.endpoints = endpoints;
+    Ok(address::open(&address, settings).await?)
 }
 
-/// Where the store is reached over the network, if it is.
-pub(super) fn endpoint(args: &StoreArgs) -> anyhow::Result<Option<(String, u16)>> {
-    Ok(address(args)?.and_then(|address| address.endpoint()))
+/// Where the store is reached over the network, as far as its address tells.
+pub(super) fn endpoints(args: &StoreArgs) -> anyhow::Result<Endpoints> {
+    let endpoints = Endpoints::default();
+    if let Some(address) = address(args)? {
+        for (host, port) in address.endpoints() {
+            endpoints.add(&host, port);
+        }
+    }
+    Ok(endpoints)
 }
 
 /// Opens one store.
 pub(super) async fn at(
     address: &StoreAddress,
-    args: SettingsArgs,
+    args: &SettingsArgs,
     missing: Missing,
 ) -> anyhow::Result<Arc<dyn Store>> {
-    let settings = StoreSettings {
+    Ok(address::open(address, settings(address, args, missing)?).await?)
+}
+
+fn settings(
+    address: &StoreAddress,
+    args: &SettingsArgs,
+    missing: Missing,
+) -> Result<StoreSettings, Usage> {
+    let redis = &args.redis;
+    if address.has_password() && redis.redis_password_file.is_some() {
+        return Err(Usage(
+            "there is a password in the URL of Redis and one in --redis-password-file: give one of \
+             them"
+                .to_owned(),
+        ));
+    }
+    let wants_tls = redis.redis_ca.is_some() || redis.redis_cert.is_some();
+    if wants_tls && matches!(address, StoreAddress::Redis(_)) && !address.has_tls() {
+        return Err(Usage(
+            "--redis-ca and --redis-cert are for TLS, and the URL of Redis does not begin with \
+             rediss://"
+                .to_owned(),
+        ));
+    }
+    Ok(StoreSettings {
         durability: args.durability.into(),
         create: missing == Missing::Make,
-        hash_tag: !args.redis.no_hash_tag,
-        allow_eviction: args.redis.allow_eviction,
-    };
-    Ok(address::open(address, settings).await?)
+        hash_tag: !redis.no_hash_tag,
+        allow_eviction: redis.allow_eviction,
+        access: Access {
+            ca: redis.redis_ca.clone(),
+            cert: redis.redis_cert.clone(),
+            key: redis.redis_key.clone(),
+            password_file: redis.redis_password_file.clone(),
+            endpoints: Endpoints::default(),
+        },
+    })
 }
 
 /// The store that is named, if one is. Flags come before the environment, and what is ours there

@@ -30,7 +30,11 @@ pub(super) fn sent(sent: &Sent, as_json: bool) -> io::Result<()> {
             "due_at": sent.due_at_ms.map(rfc3339),
         }));
     }
-    writeln!(io::stdout().lock(), "{}", printable(sent.id.as_str()))
+    let id = printable(sent.id.as_str());
+    if sent.due_at_ms.is_none() {
+        eprintln!("{id} is there already, so nothing was sent");
+    }
+    writeln!(io::stdout().lock(), "{id}")
 }
 
 pub(super) fn text_of(bytes: &[u8]) -> (Option<String>, Option<String>) {

@@ -325,6 +325,7 @@ mod tests {
     use super::*;
     use crate::cli::DEFAULT_QUEUE;
     use crate::message::Due;
+    use proptest::prelude::*;
     use std::time::Duration;
 
     fn parse(line: &str) -> Result<Line, String> {
@@ -446,5 +447,27 @@ mod tests {
     #[test]
     fn the_arguments_are_consistent() {
         Typed::command().debug_assert();
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_is_a_panic(
+            line in "(:?(send|get|cancel|reschedule|redrive|delete|dead|pause|filter|queue|stop) ?)?(['\"\\\\{\\[\\]}:, a1é-]|--in|--at|--rate|@|\n){0,12}|.*",
+        ) {
+            let queue = DEFAULT_QUEUE.parse().unwrap();
+            let _ = Prompt.parse(&line, &queue);
+            // Files are not looked for: there are too many of them for a test.
+            if !line.contains('@') {
+                for candidate in Prompt.complete(&line) {
+                    prop_assert!(candidate.is_ascii());
+                }
+            }
+        }
+
+        /// Each word in quotes is the word again.
+        #[test]
+        fn what_is_quoted_is_kept(text in "[^']{0,20}") {
+            prop_assert_eq!(words(&format!("send '{text}' x")).unwrap(), ["send", &text, "x"]);
+        }
     }
 }

@@ -8,7 +8,9 @@ use serde_json::json;
 use super::open::Missing;
 use super::{Exit, QueueArg, StoreArgs, log, open, print};
 use crate::message::{MessageId, QueueName, State};
-use crate::store::{Cancelled, HOST_SILENCE, Overview, Page, SeenHost};
+use crate::store::{
+    Cancelled, HOST_SILENCE, Overview, Page, SeenHost, Store, StoreError, StoreResult,
+};
 use crate::text::printable;
 
 #[derive(Debug, Args)]
@@ -31,14 +33,17 @@ pub(super) async fn stats(args: StatsArgs) -> anyhow::Result<Exit> {
     } else {
         args.queue
     };
-    let mut rows = Vec::new();
+    let (mut rows, mut refused) = (Vec::new(), Vec::new());
     for queue in queues {
-        let overview = store.overview(&queue).await?;
-        let hosts = store.hosts(&queue, HOST_SILENCE).await?;
-        rows.push((queue, overview, hosts));
+        match row_of(&*store, &queue).await {
+            Ok((overview, hosts)) => rows.push((queue, overview, hosts)),
+            // One that is broken hides no other.
+            Err(error @ StoreError::Refused { .. }) => refused.push((queue, error)),
+            Err(error) => return Err(error.into()),
+        }
     }
     if args.json {
-        let queues: Vec<_> = rows
+        let mut queues: Vec<_> = rows
             .iter()
             .map(|(queue, overview, hosts)| {
                 let c = overview.counts;
@@ -51,11 +56,24 @@ pub(super) async fn stats(args: StatsArgs) -> anyhow::Result<Exit> {
                 })
             })
             .collect();
+        let errors = refused.iter();
+        queues.extend(
+            errors.map(|(queue, error)| json!({"queue": queue, "error": error.to_string()})),
+        );
         print::json_line(&json!({"store": store.describe(), "queues": queues}))?;
-        return Ok(Exit::Done);
+    } else {
+        print_stats(&store.describe(), &rows)?;
     }
-    print_stats(&store.describe(), &rows)?;
-    Ok(Exit::Done)
+    for (queue, error) in &refused {
+        let error = error.to_string();
+        eprintln!("error: queue {queue} is not shown: {}", printable(&error));
+    }
+    Ok(how_much(rows.len(), rows.len() + refused.len()))
+}
+
+async fn row_of(store: &dyn Store, queue: &QueueName) -> StoreResult<(Overview, Vec<SeenHost>)> {
+    let overview = store.overview(queue).await?;
+    Ok((overview, store.hosts(queue, HOST_SILENCE).await?))
 }
 
 /// A line for each queue: its counts and its hosts.

@@ -11,6 +11,7 @@ use super::send::header;
 use super::{DEFAULT_QUEUE, Exit, Usage, log, payload, print};
 use crate::message::{Due, MessageId, NewMessage, Outgoing, PAYLOAD_MAX_DEFAULT, QueueName};
 use crate::runtime::{Call, Report, Runtime, Source};
+use crate::store::address::Endpoints;
 use crate::text::{for_people, printable};
 use crate::verdict::Outcome;
 
@@ -53,7 +54,7 @@ pub(super) async fn run(args: RunArgs) -> anyhow::Result<Exit> {
     log::to_stderr("warn", false)?;
     let permissions = args
         .sandbox
-        .permissions(None, NewMessage::RETRIES_DEFAULT)?;
+        .permissions(Endpoints::default(), NewMessage::RETRIES_DEFAULT)?;
     let cache = sandbox::cache_folder();
     let runtime = Runtime::new(1, args.sandbox.limits(), permissions, cache.as_deref())?;
     let handler = runtime.load(&args.sandbox.read(&runtime, &args.file)?)?;

@@ -10,6 +10,7 @@ use super::limits::{self, LimitArg};
 use super::{Usage, folder, time};
 use crate::message::QueueName;
 use crate::runtime::{ComponentFile, HandlerError, HttpRule, Limits, Permissions, Runtime};
+use crate::store::address::Endpoints;
 use crate::text::printable;
 
 /// The longest secret, in bytes.
@@ -120,7 +121,7 @@ impl SandboxArgs {
     /// What handlers may do. `never` is where no request goes, whatever is allowed.
     pub(super) fn permissions(
         &self,
-        never: Option<(String, u16)>,
+        never: Endpoints,
         retries_default: u32,
     ) -> Result<Permissions, Usage> {
         let mut env = self.env.clone();
@@ -149,7 +150,7 @@ impl SandboxArgs {
         }
         Ok(Permissions {
             http: self.allow_http.clone(),
-            never: never.into_iter().collect(),
+            never,
             env,
             secrets,
             sends: self.allow_send.clone(),

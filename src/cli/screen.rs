@@ -131,6 +131,7 @@ pub(super) async fn snapshot(
         read_only: true,
     };
     let snapshot = desk.snapshot().await?;
+    let refused = snapshot.outage.clone();
     let size = match crossterm::terminal::size() {
         Ok(size) if io::stdout().is_terminal() => size,
         _ => (number("COLUMNS", 120), number("LINES", 40)),
@@ -142,7 +143,11 @@ pub(super) async fn snapshot(
         Some(SnapshotFormat::Text) | None => picture.text(),
     };
     io::stdout().lock().write_all(text.as_bytes())?;
-    Ok(Exit::Done)
+    let Some(error) = refused else {
+        return Ok(Exit::Done);
+    };
+    say(&format!("error: {}", printable(&error)));
+    Ok(Exit::Partly)
 }
 
 /// A size from the environment, within what can be drawn.

@@ -8,10 +8,11 @@
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 
 use super::open::Missing;
 use super::{Exit, QueueArg, StoreArgs, Usage, log, ndjson, open, payload, print, time};
-use crate::message::{Due, NewMessage, PAYLOAD_MAX_DEFAULT, RETRIES_MAX};
+use crate::message::{Due, MessageId, NewMessage, PAYLOAD_MAX_DEFAULT, RETRIES_MAX};
 
 /// A message as people give it, on the command line and at the prompt of the dashboard.
 #[derive(Debug, Args)]
@@ -28,6 +29,9 @@ pub(super) struct MessageArgs {
     /// A header that the handler gets with the message; may be repeated
     #[arg(long = "header", value_name = "KEY=VALUE", value_parser = header)]
     pub headers: Vec<(String, String)>,
+    /// Under this key it is sent once: again while the message waits, runs or is dead writes nothing
+    #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
+    pub idempotency_key: Option<String>,
     /// The largest payload that is sent, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = PAYLOAD_MAX_DEFAULT,
         env = "DQHOST_MAX_PAYLOAD")]
@@ -39,12 +43,18 @@ impl MessageArgs {
     pub(super) fn message(self, bytes: Vec<u8>) -> Result<NewMessage, String> {
         payload::check(&bytes, &self.headers, self.max_payload)?;
         Ok(NewMessage {
+            id: id(self.idempotency_key.as_deref()),
             due: self.timing.due(),
             retries: self.retries,
             headers: self.headers,
             ..NewMessage::new(bytes)
         })
     }
+}
+
+/// The id of a message with this idempotency key, or a new one.
+pub(super) fn id(key: Option<&str>) -> MessageId {
+    key.map_or_else(MessageId::new, MessageId::of_key)
 }
 
 #[derive(Debug, Args)]
@@ -54,9 +64,9 @@ pub(super) struct SendArgs {
     #[command(flatten)]
     queue: QueueArg,
     /// Send a message for each line of stdin (or @FILE): {"payload": ..., "in": "5s", "at": ...,
-    /// "retries": 3, "headers": {...}}; "payload" is a string or any JSON, "payload_base64" is for
-    /// bytes. A line that is wrong is reported and the others go in
-    #[arg(long)]
+    /// "retries": 3, "headers": {...}, "idempotency_key": ...}; "payload" is a string or any JSON,
+    /// "payload_base64" is for bytes. A line that is wrong is reported and the others go in
+    #[arg(long, conflicts_with = "idempotency_key")]
     ndjson: bool,
     /// Print a JSON object for each message
     #[arg(long)]

@@ -101,6 +101,7 @@ pub(super) fn rfc3339(at_ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn durations_have_units_and_bounds() {
@@ -148,6 +149,34 @@ mod tests {
             "2999-01-01T00:00:00Z",
         ] {
             assert!(ms(bad).is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_taken_is_within_bounds(
+            text in "-?[0-9]{1,22}(\\.[0-9]{1,3})? ?(ms|s|m|h|d|w|mo|y|ns|us)?( [0-9]{1,20}[a-z]{1,2})?|P[0-9TYMDHS.]{1,9}|.*",
+        ) {
+            if let Ok(duration) = duration(&text) {
+                prop_assert!(duration <= Duration::from_millis(DELAY_MS_MAX));
+            }
+            prop_assert!(!some_duration(&text).is_ok_and(|d| d.is_zero()));
+        }
+
+        #[test]
+        fn times_of_any_kind_are_taken_or_refused(
+            text in "-?[0-9]{1,6}-[0-9]{1,2}-[0-9]{1,2}[T ]?([0-9]{1,2}:[0-9]{1,2}(:[0-9]{1,2}(\\.[0-9]{1,12})?)?)?(Z|[+-][0-9]{2}:?[0-9]{0,2}|\\[[A-Za-z/]{1,9}\\])?|[0-9]{1,3}:[0-9]{1,3}|.*",
+        ) {
+            // About the ends of what a calendar holds as well.
+            for now in ["2026-11-21T12:00:00+01:00[Europe/Berlin]", "9999-12-30T22:00:00Z[UTC]", "-009999-01-02T01:59:59Z[UTC]"] {
+                let now: Zoned = now.parse().unwrap();
+                let _ = at_from(&text, &now);
+            }
+        }
+
+        #[test]
+        fn every_time_is_shown(at_ms: u64) {
+            prop_assert!(rfc3339(at_ms).len() < 40);
         }
     }
 }

@@ -18,7 +18,8 @@ use super::{DEFAULT_QUEUE, Exit, StoreArgs, Usage, log, open, time};
 use crate::host::{Host, HostConfig, Served, Stage, Workers};
 use crate::message::{NewMessage, QueueName, RETRIES_MAX};
 use crate::runtime::{Handler, HandlerError, Runtime};
-use crate::store::Store;
+use crate::store::address::Endpoints;
+use crate::store::{Retention, Store};
 use crate::verdict::Backoff;
 
 /// More slots than this are refused: each reserves address space for its memory.
@@ -79,6 +80,14 @@ pub(super) struct UpArgs {
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = time::duration,
         env = "DQHOST_BACKOFF_MAX")]
     backoff_max: Duration,
+    /// How long dead letters are kept; without it, on any host of the queue, until they are deleted
+    #[arg(long, value_name = "DURATION", value_parser = time::duration,
+        env = "DQHOST_DEAD_MAX_AGE")]
+    dead_max_age: Option<Duration>,
+    /// How many dead letters of each queue are kept, the latest ones; without it, on any host of the
+    /// queue, all
+    #[arg(long, value_name = "N", env = "DQHOST_DEAD_MAX")]
+    dead_max: Option<u32>,
     /// Stop when no message waits and none is in hand
     #[arg(long)]
     exit_when_empty: bool,
@@ -226,7 +235,7 @@ pub(super) async fn up(args: UpArgs) -> anyhow::Result<Exit> {
     if args.screen.is_snapshot() {
         log::to_stderr("warn", false)?;
         let queues = args.queue.iter().map(|spec| spec.name.clone()).collect();
-        let store = open::host_store(&args.store).await?;
+        let store = open::host_store(&args.store, Endpoints::default()).await?;
         return screen::snapshot(&args.screen, store, queues).await;
     }
     // What is wrong from the start is told on the terminal as it is.
@@ -244,14 +253,13 @@ pub(super) async fn up(args: UpArgs) -> anyhow::Result<Exit> {
     } else {
         (Some(screen::start_log(&args.log, json)?), None)
     };
-    let permissions = args
-        .sandbox
-        .permissions(open::endpoint(&args.store)?, args.retries)?;
+    let endpoints = open::endpoints(&args.store)?;
+    let permissions = args.sandbox.permissions(endpoints.clone(), args.retries)?;
     let limits = args.sandbox.limits();
     let cache = sandbox::cache_folder();
     let runtime = Runtime::new(args.slots.get(), limits, permissions, cache.as_deref())?;
     let served = load(&args.sandbox, &runtime, files)?;
-    let store = open::host_store(&args.store).await?;
+    let store = open::host_store(&args.store, endpoints).await?;
     check_sends(&*store, &served, args.sandbox.allow_send())?;
     let threads = Threads::start()?;
     let workers = threads.workers().context("no threads for the handlers")?;
@@ -298,6 +306,10 @@ fn config(args: &UpArgs) -> HostConfig {
             max: args.backoff_max,
         },
         retries_default: args.retries,
+        retention: Retention {
+            age: args.dead_max_age,
+            number: args.dead_max,
+        },
         exit_when_empty: args.exit_when_empty,
     }
 }

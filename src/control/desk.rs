@@ -17,7 +17,7 @@ use super::{
 };
 use crate::host::Monitor;
 use crate::message::QueueName;
-use crate::store::{HOST_SILENCE, Store, StoreResult};
+use crate::store::{HOST_SILENCE, Store, StoreError, StoreResult};
 
 mod clerk;
 mod tasks;
@@ -128,20 +128,23 @@ impl Desk {
     /// One snapshot, for a single frame.
     pub async fn snapshot(self) -> StoreResult<Snapshot> {
         let mut snapshot = Snapshot::empty(self.store.describe());
-        snapshot.queues = queue_views(&self, &[], true, 0).await?;
+        let (queues, refused) = queue_views(&self, &[], true, 0).await?;
+        snapshot.queues = queues;
+        snapshot.outage = refused;
         snapshot.read_at = Some(Instant::now());
         Ok(snapshot)
     }
 }
 
 /// The queues as they stand: of those that are known already, the ones whose turn it is are read
-/// again. Without `with_hosts` the hosts are those of `before`.
+/// again. Without `with_hosts` the hosts are those of `before`. What one queue alone is refused for
+/// comes beside them, and the queue as it was known before, if it was.
 async fn queue_views(
     desk: &Desk,
     before: &[QueueView],
     with_hosts: bool,
     turn: usize,
-) -> StoreResult<Vec<QueueView>> {
+) -> StoreResult<(Vec<QueueView>, Option<String>)> {
     let names = match desk.queues.as_slice() {
         [] if with_hosts => desk.store.queues().await?,
         [] => before.iter().map(|queue| queue.name.clone()).collect(),
@@ -149,26 +152,43 @@ async fn queue_views(
     };
     let turns = names.len().div_ceil(QUEUES_AT_A_TIME).max(1);
     let mut views = Vec::with_capacity(names.len());
+    let mut refused = None;
     for (at, name) in names.into_iter().enumerate() {
         let known = before.iter().find(|queue| queue.name == name);
         if let Some(known) = known.filter(|_| at % turns != turn % turns) {
             views.push(known.clone());
             continue;
         }
-        let hosts = match known {
-            Some(known) if !with_hosts && turns == 1 => known.hosts.clone(),
-            _ => desk.store.hosts(&name, HOST_SILENCE).await?,
-        };
-        let overview = desk.store.overview(&name).await?;
-        views.push(QueueView {
-            name,
-            read_at: Instant::now(),
-            overview,
-            hosts,
-            lane: None,
-        });
+        let known_hosts = known.filter(|_| !with_hosts && turns == 1);
+        match queue_view(desk, name.clone(), known_hosts).await {
+            Ok(view) => views.push(view),
+            Err(error @ StoreError::Refused { .. }) => {
+                refused = Some(format!("queue {name}: {error}"));
+                views.extend(known.cloned());
+            }
+            Err(error) => return Err(error),
+        }
     }
-    Ok(views)
+    Ok((views, refused))
+}
+
+/// One queue as it stands, with the hosts that are known or those that the store tells of.
+async fn queue_view(
+    desk: &Desk,
+    name: QueueName,
+    known_hosts: Option<&QueueView>,
+) -> StoreResult<QueueView> {
+    let hosts = match known_hosts {
+        Some(known) => known.hosts.clone(),
+        None => desk.store.hosts(&name, HOST_SILENCE).await?,
+    };
+    Ok(QueueView {
+        overview: desk.store.overview(&name).await?,
+        read_at: Instant::now(),
+        name,
+        hosts,
+        lane: None,
+    })
 }
 
 /// Reads the store again and again, at least as often as it is due.
@@ -179,7 +199,7 @@ async fn read(shared: Arc<Shared>) {
         let before = lock(&shared.part).queues.clone();
         let result = queue_views(&shared.desk, &before, with_hosts, turn).await;
         match result {
-            Ok(queues) => {
+            Ok((queues, refused)) => {
                 // A host that has just begun is there a moment later.
                 if with_hosts && queues.iter().any(|queue| !queue.hosts.is_empty()) {
                     hosts_at = Some(Instant::now());
@@ -193,7 +213,7 @@ async fn read(shared: Arc<Shared>) {
                     let mut part = lock(&shared.part);
                     part.queues = queues;
                     part.read_at = Some(Instant::now());
-                    part.outage = None;
+                    part.outage = refused;
                 }
                 if let Err(error) = read_seen(&shared, changed).await {
                     lock(&shared.part).outage = Some(error.to_string());

@@ -181,6 +181,7 @@ fn general(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::message::{Attempt, State};
+    use proptest::prelude::*;
 
     fn dead(payload: &str, class: &str, reason: &str) -> Record {
         Record {
@@ -239,5 +240,25 @@ mod tests {
         let one = Filter::default().in_group(Some("nacked: HTTP 503".to_owned()));
         assert!(one.matches(&dead("", "nacked", "HTTP 503")));
         assert!(!one.matches(&dead("", "nacked", "HTTP 504")));
+    }
+
+    proptest! {
+        #[test]
+        fn filters_and_records_of_any_kind_are_survived(
+            text in "(!?(id|payload|reason|class|header|x)?:?[a-zßİ0-9]{0,3} ?){0,4}|.*",
+            payload: Vec<u8>,
+            class: String,
+            reason in ".*|[a0-9 ]{400,500}",
+        ) {
+            let mut record = dead("", &class, &reason);
+            record.payload = Some(payload);
+            prop_assert!(group_of(&record).len() <= class.len() + 2 + 4 * 401);
+            let Ok(filter) = Filter::parse(&text) else {
+                return Ok(());
+            };
+            let group = filter.clone().in_group(Some(group_of(&record)));
+            prop_assert_eq!(group.matches(&record), filter.matches(&record));
+            prop_assert_eq!(filter.is_empty(), text.split_whitespace().next().is_none());
+        }
     }
 }

@@ -203,6 +203,7 @@ fn common_start(words: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     struct Words;
 
@@ -292,5 +293,54 @@ mod tests {
         assert_eq!(prompt.text(), "");
         prompt.paste("{\r\n\"a\": 1}\r");
         assert_eq!(prompt.text(), "{\n\"a\": 1}\n");
+    }
+
+    fn any_key() -> impl Strategy<Value = KeyEvent> {
+        let codes = [
+            KeyCode::Backspace,
+            KeyCode::Delete,
+            KeyCode::Left,
+            KeyCode::Right,
+            KeyCode::Up,
+            KeyCode::Down,
+            KeyCode::Home,
+            KeyCode::End,
+            KeyCode::Enter,
+            KeyCode::Tab,
+            KeyCode::Esc,
+            KeyCode::PageUp,
+            KeyCode::Null,
+            KeyCode::F(1),
+        ];
+        let code = prop_oneof![
+            prop::sample::select(codes.to_vec()),
+            prop::sample::select("wuknpfbaehdycxv".chars().collect::<Vec<_>>())
+                .prop_map(KeyCode::Char),
+            any::<char>().prop_map(KeyCode::Char),
+        ];
+        (code, 0_u8..8).prop_map(|(code, bits)| key(code, KeyModifiers::from_bits_truncate(bits)))
+    }
+
+    proptest! {
+        #[test]
+        fn no_keys_are_a_panic(
+            keys in prop::collection::vec(any_key(), 0..40),
+            pasted in ".*|[a\r\n\t\u{3000}é]{0,9}",
+            lines in prop::collection::vec("[a\n]{0,5}", 0..4),
+        ) {
+            let mut prompt = Prompt::new(Kind::Command, "");
+            for (at, key) in keys.into_iter().enumerate() {
+                prompt.input(key);
+                match at % 7 {
+                    0 => prompt.paste(&pasted),
+                    1 => prompt.complete(&Words),
+                    2 => prompt.earlier(&lines),
+                    3 => prompt.later(&lines),
+                    4 => prompt.newline(),
+                    _ => {}
+                }
+            }
+            prop_assert!(!prompt.text().contains('\r'));
+        }
     }
 }

@@ -28,9 +28,12 @@ pub enum Flow {
 impl Flow {
     fn of(self, totals: &Totals) -> u64 {
         match self {
-            Self::In => totals.sent + totals.redriven,
+            Self::In => totals.sent.saturating_add(totals.redriven),
             Self::Acked => totals.acked,
-            Self::Failed => totals.nacked + totals.rejected + totals.expired,
+            Self::Failed => totals
+                .nacked
+                .saturating_add(totals.rejected)
+                .saturating_add(totals.expired),
         }
     }
 }

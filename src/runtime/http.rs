@@ -240,11 +240,9 @@ impl Web {
     /// told, nothing at that port can be reached.
     async fn never(&self, port: u16) -> Result<Vec<IpAddr>, Error> {
         let mut all = Vec::new();
-        for (host, of) in &self.permissions.never {
-            if *of == port {
-                let found = self.addresses(host, port).await?;
-                all.extend(found.iter().map(|address| address.ip().to_canonical()));
-            }
+        for host in self.permissions.never.at_port(port) {
+            let found = self.addresses(&host, port).await?;
+            all.extend(found.iter().map(|address| address.ip().to_canonical()));
         }
         Ok(all)
     }

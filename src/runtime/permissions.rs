@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use crate::message::QueueName;
+use crate::store::address::Endpoints;
 
 /// What the handlers of a host may do. The same for all of them.
 #[derive(Clone, Default)]
@@ -12,7 +13,7 @@ pub struct Permissions {
     /// Where their HTTP requests may go.
     pub http: Vec<HttpRule>,
     /// Where no request goes, whatever is allowed: hosts and ports of the store.
-    pub never: Vec<(String, u16)>,
+    pub never: Endpoints,
     /// Their environment.
     pub env: Vec<(String, String)>,
     /// The part of their environment that is never shown.
@@ -154,7 +155,7 @@ fn split_port(text: &str) -> Result<(&str, Option<u16>), HttpRuleError> {
     let number = |port: &str| {
         port.parse::<u16>()
             .ok()
-            .filter(|port| *port != 0)
+            .filter(|number| *number != 0 && port.bytes().all(|b| b.is_ascii_digit()))
             .map(Some)
             .ok_or_else(|| HttpRuleError(format!("{port:?} is not a port")))
     };
@@ -331,6 +332,7 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn target(url: &str) -> Target {
         let uri: http::Uri = url.parse().unwrap();
@@ -492,5 +494,28 @@ mod tests {
         };
         let shown = format!("{permissions:?}");
         assert!(shown.contains("TOKEN") && !shown.contains("hunter2"));
+    }
+
+    proptest! {
+        #[test]
+        fn rules_and_targets_of_any_form_are_survived(
+            rule in "(https?://|[a-z]{0,4}://)?(\\*|\\*\\.|\\[)?([a-z0-9_.-]{0,9}|[0-9a-f:.]{0,20}|.*)(/[0-9]{0,4})?\\]?(:[0-9+]{0,7})?/?",
+            host in "[a-z0-9.:\\[\\]*-]{0,20}|.*",
+            port: Option<u16>,
+            address: u128,
+        ) {
+            let Ok(parsed) = rule.parse::<HttpRule>() else {
+                return Ok(());
+            };
+            let permissions = Permissions { http: vec![parsed], ..Permissions::default() };
+            let target = Target::of(Scheme::Https, &host, port);
+            let _ = permissions.allows(&target);
+            let loopback = IpAddr::from([127, 0, 0, 1]);
+            for address in [IpAddr::from(address.to_be_bytes()), loopback] {
+                let allowed = permissions.allows_address(&target, address);
+                // What is not public is reached only by a rule that names it, which has figures in it.
+                prop_assert!(!allowed || address != loopback || rule.contains(['0', ':']));
+            }
+        }
     }
 }

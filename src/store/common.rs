@@ -223,5 +223,34 @@ mod tests {
         fn stored_values_of_any_kind_are_survived(text in ".*") {
             let _ = (headers(&text), history(&text), append_history(&text, &text));
         }
+
+        #[test]
+        fn headers_and_histories_come_back_as_they_were(
+            pairs: Vec<(String, String)>,
+            texts in prop::collection::vec(any::<(u32, u64, Option<u64>, String, String)>(), 0..5),
+        ) {
+            prop_assert_eq!(headers(&headers_json(&pairs)), pairs);
+            let entries: Vec<HistoryEntry> = texts
+                .into_iter()
+                .map(|(attempt, at_ms, duration_ms, class, reason)| {
+                    let (host, handler, log) = (reason.clone(), class.clone(), reason.clone());
+                    HistoryEntry::Attempt(crate::message::Attempt {
+                        attempt, at_ms, class, reason, duration_ms, host, handler, log,
+                    })
+                })
+                .collect();
+            prop_assert_eq!(history(&history_lines(&entries)), entries);
+        }
+
+        #[test]
+        fn a_history_has_a_bound_whatever_it_was(
+            lines in prop::collection::vec("[a\n]{0,30}|[b]{6000}", 0..30),
+            line in "[a-z]{1,50}",
+        ) {
+            let kept = append_history(&lines.join("\n"), &line);
+            prop_assert!(kept.ends_with(&line));
+            prop_assert!(kept.lines().count() <= HISTORY_ENTRIES_MAX);
+            prop_assert!(kept.len() <= HISTORY_BYTES_MAX.max(line.len()));
+        }
     }
 }

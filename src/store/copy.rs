@@ -8,9 +8,10 @@
 //! Operating Systems", 1978) whose coordinator remembers nothing: the first store's "moving" is the
 //! prepared state and its removal the decision.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
-use super::{Counts, HOST_SILENCE, HostInfo, Page, Peer, Store, StoreError, StoreResult};
+use super::{Counts, HOST_SILENCE, HostInfo, Operation, Page, Store, StoreError, StoreResult};
 use crate::message::{MessageId, QueueName, State};
 
 /// Messages of one batch.
@@ -18,6 +19,17 @@ const STEP: usize = 100;
 
 /// How long to wait at most before another look at messages that a host has in hand.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// The other store of a move.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// As [`Store::describe`] names it.
+    pub name: String,
+    /// Go on with messages that are moving to or from a store of another name: it has a new one.
+    pub renamed: bool,
+    /// Random for each copy.
+    pub run: String,
+}
 
 /// How far a copy has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +90,7 @@ pub async fn copy_queue(
             continue;
         }
         let counts = from.counts(queue).await?;
-        if counts.is_drained() && counts.dead + counts.moving == 0 {
+        if counts.is_drained() && counts.dead == 0 && counts.moving == 0 {
             return Ok(arrived);
         }
         if counts.unack > 0 {
@@ -87,8 +99,11 @@ pub async fn copy_queue(
             });
         }
         // Takes back what a lease has ended for.
-        let next_in = from.advance(queue).await?.next_in;
-        tokio::time::sleep(next_in.unwrap_or_default().min(LOOK_EVERY)).await;
+        let advanced = from.advance(queue).await?;
+        if advanced.promoted + advanced.expired + advanced.buried == 0 {
+            let next_in = advanced.next_in.unwrap_or(LOOK_EVERY);
+            tokio::time::sleep(next_in.min(LOOK_EVERY)).await;
+        }
     }
 }
 
@@ -100,6 +115,8 @@ async fn end_arrivals(
     run: &str,
 ) -> StoreResult<u64> {
     let (mut arrived, mut offset) = (0, 0);
+    // What is still there once it was admitted has an id that is no text, and is passed over.
+    let mut admitted = HashSet::new();
     loop {
         let page = Page {
             offset,
@@ -112,7 +129,8 @@ async fn end_arrivals(
         }
         let mut ids = Vec::new();
         for record in &moving {
-            if from.get(queue, &record.id).await?.is_none() {
+            let is_gone = from.get(queue, &record.id).await?.is_none();
+            if is_gone && admitted.insert(record.id.clone()) {
                 ids.push(record.id.clone());
             }
         }
@@ -139,7 +157,7 @@ async fn refuse_same(from: &dyn Store, to: &dyn Store, queue: &QueueName) -> Sto
     if seen?.iter().any(|host| host.info == mark) {
         return Err(StoreError::Refused {
             store: to.describe(),
-            operation: "copy",
+            operation: Operation::Copy,
             reason: "it is the store that the messages are in already".to_owned(),
         });
     }

@@ -1,8 +1,8 @@
 //! The pipeline in Redis 7 or later: one Lua script a transition (`lua/`), in the key layout of
 //! HDT3213/delayqueue.
 //!
-//! Two connections, so that renewals and settlements never queue behind reservations and their
-//! payloads, and a third that listens for wake-ups. No blocking command, no transaction that spans
+//! Two connections (to each node, in a cluster), so that renewals and settlements never queue behind
+//! reservations and their payloads, and a third that listens for wake-ups. No blocking command, no transaction that spans
 //! round trips: a crash between two calls leaves every message in one state.
 
 use std::collections::{HashMap, HashSet};
@@ -10,26 +10,31 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use redis::{Cmd, ConnectionAddr, IntoConnectionInfo, Value};
+use redis::{Cmd, Value};
 
 use self::decode::{decode, text, unexpected};
 use self::guesses::Guesses;
 use self::keys::Keys;
-use self::link::Link;
+use self::route::Route;
 use self::scripts::Script;
 use self::wake::Wake;
+use super::Operation;
 use super::common::ms;
 use super::{
-    Advanced, BATCH_MAX, Cancelled, Counts, First, HostInfo, Overview, Page, Peer, Redriven,
-    Rescheduled, Reservation, SeenHost, Settled, Settlement, Store, StoreError, StoreResult,
+    Advanced, Audit, AuditReport, BATCH_MAX, Cancelled, Counts, First, HostInfo, Overview, Page,
+    Peer, Redriven, Rescheduled, Reservation, Retention, SeenHost, Settled, Settlement, Store,
+    StoreError, StoreResult,
 };
 use crate::message::{
     Claim, DELAY_MS_MAX, Delivery, Due, MessageId, NewMessage, QueueName, Record, Sent, State,
     Token,
 };
 
+mod audit;
+mod cluster;
 mod decode;
 mod deliver;
+mod faults;
 mod guesses;
 mod keys;
 mod link;
@@ -37,19 +42,24 @@ mod moving;
 mod open;
 mod overview;
 mod read;
+mod route;
 mod scripts;
+mod sentinel;
+mod server;
 mod settle;
 mod wake;
 mod write;
+mod wrong_key;
 
-pub use open::{RedisOptions, endpoint};
+pub use open::RedisOptions;
+pub use server::{Access, UrlFacts, facts};
 
-/// A queue store in one Redis server.
+/// A queue store in one Redis server, in one that sentinels watch, or in a cluster.
 pub struct RedisStore {
     /// Everything but what follows.
-    work: Link,
+    work: Route,
     /// Renewals and settlements.
-    leases: Link,
+    leases: Route,
     wake: Wake,
     /// Shared with `wake`.
     guesses: Arc<Guesses>,
@@ -67,8 +77,16 @@ pub struct RedisStore {
 
 /// An EVALSHA of one script; the keys are those that its header lists, in that order.
 fn evalsha<'a>(script: &Script, keys: impl IntoIterator<Item = &'a str>) -> Cmd {
+    call(redis::cmd("EVALSHA"), script, keys)
+}
+
+/// The same for a script that only reads, so that whoever may only read may call it.
+fn evalsha_ro<'a>(script: &Script, keys: impl IntoIterator<Item = &'a str>) -> Cmd {
+    call(redis::cmd("EVALSHA_RO"), script, keys)
+}
+
+fn call<'a>(mut command: Cmd, script: &Script, keys: impl IntoIterator<Item = &'a str>) -> Cmd {
     let keys: Vec<&str> = keys.into_iter().collect();
-    let mut command = redis::cmd("EVALSHA");
     command.arg(&script.hash).arg(keys.len()).arg(keys);
     command
 }
@@ -76,7 +94,7 @@ fn evalsha<'a>(script: &Script, keys: impl IntoIterator<Item = &'a str>) -> Cmd 
 /// Queues whose keys are kept; after so many it begins anew.
 const KEYS_KNOWN_MAX: usize = 1000;
 
-const NAMING: &str = "naming the queue";
+const NAMING: Operation = Operation::NameQueue;
 
 fn registration(queue: &QueueName) -> Cmd {
     let mut command = redis::cmd("SADD");
@@ -119,7 +137,7 @@ impl RedisStore {
     /// the server has no memory are returned.
     async fn register_all<'q>(
         &self,
-        link: &Link,
+        link: &Route,
         mut queues: HashSet<&'q QueueName>,
     ) -> StoreResult<HashSet<&'q QueueName>> {
         queues.retain(|queue| !self.is_registered(queue));
@@ -154,8 +172,8 @@ impl RedisStore {
     /// One command, one answer.
     async fn one<T: redis::FromRedisValue>(
         &self,
-        link: &Link,
-        operation: &'static str,
+        link: &Route,
+        operation: Operation,
         command: Cmd,
     ) -> StoreResult<T> {
         let mut answers = link.run(operation, &[command]).await?;
@@ -269,6 +287,14 @@ impl Store for RedisStore {
         self.send_dead_again(queue, id, payload, retries).await
     }
 
+    async fn past_retention(
+        &self,
+        queue: &QueueName,
+        retention: Retention,
+    ) -> StoreResult<Vec<MessageId>> {
+        self.read_past_retention(queue, retention).await
+    }
+
     async fn delete_dead(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<bool>> {
         self.remove_dead(queue, ids).await
     }
@@ -293,10 +319,18 @@ impl Store for RedisStore {
         self.admit_moved(queue, run, ids).await
     }
 
+    async fn audit(&self, queue: &QueueName, how: Audit) -> StoreResult<AuditReport> {
+        self.audit_queue(queue, how).await
+    }
+
+    async fn audit_store(&self, _repair: bool) -> StoreResult<AuditReport> {
+        self.audit_list_of_queues().await
+    }
+
     async fn queues(&self) -> StoreResult<Vec<QueueName>> {
         let mut command = redis::cmd("SMEMBERS");
         command.arg(keys::QUEUES);
-        let names: Vec<Value> = self.one(&self.work, "listing the queues", command).await?;
+        let names: Vec<Value> = self.one(&self.work, Operation::ListQueues, command).await?;
         let mut queues: Vec<QueueName> = names
             .into_iter()
             .filter_map(|name| text(name).parse().ok())
@@ -313,13 +347,19 @@ impl Store for RedisStore {
     ) -> StoreResult<()> {
         self.register(queue).await?;
         let info = serde_json::json!(host).to_string();
-        self.beat(queue, &host.id, &info, silence).await
+        let command = self.beat(queue, &host.id, &info, silence);
+        self.one::<i64>(&self.work, Operation::Heartbeat, command)
+            .await?;
+        Ok(())
     }
 
     async fn leave(&self, queue: &QueueName, host_id: &str) -> StoreResult<()> {
         // It says nothing of others, however long they have been silent.
         let nobody = Duration::from_millis(DELAY_MS_MAX);
-        self.beat(queue, host_id, "", nobody).await
+        let command = self.beat(queue, host_id, "", nobody);
+        self.one::<i64>(&self.work, Operation::Leave, command)
+            .await?;
+        Ok(())
     }
 
     async fn hosts(&self, queue: &QueueName, silence: Duration) -> StoreResult<Vec<SeenHost>> {
@@ -336,18 +376,11 @@ impl Store for RedisStore {
 }
 
 impl RedisStore {
-    async fn beat(
-        &self,
-        queue: &QueueName,
-        host_id: &str,
-        info: &str,
-        silence: Duration,
-    ) -> StoreResult<()> {
+    fn beat(&self, queue: &QueueName, host_id: &str, info: &str, silence: Duration) -> Cmd {
         let k = self.keys(queue);
         let keys = [&k.hosts, &k.hosts_info];
         let mut command = evalsha(&scripts::HEARTBEAT, keys.map(String::as_str));
         command.arg(host_id).arg(info).arg(ms(silence));
-        self.one::<i64>(&self.work, "heartbeat", command).await?;
-        Ok(())
+        command
     }
 }

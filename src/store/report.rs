@@ -62,7 +62,15 @@ impl Counts {
     /// is moving for the one who moves it.
     #[must_use]
     pub fn is_drained(&self) -> bool {
-        self.pending + self.ready + self.unack + self.retry == 0
+        self.alive() == 0
+    }
+
+    /// Those that wait or are in hand. A store may say anything.
+    #[must_use]
+    pub fn alive(&self) -> u64 {
+        [self.ready, self.unack, self.retry]
+            .into_iter()
+            .fold(self.pending, u64::saturating_add)
     }
 }
 
@@ -192,6 +200,154 @@ impl FailedSample {
             partial,
             backing_off,
             by_failed: by_failed.into_values().collect(),
+        }
+    }
+}
+
+/// How a queue is audited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Audit {
+    /// Repair what is found.
+    pub repair: bool,
+    /// How long a payload or a field must have belonged to no message before that is a finding. A
+    /// delayqueue (Go) producer or consumer of the queue needs several requests for one send or one
+    /// ack, and what it is in the middle of is not to be taken for damage. Waited for only when
+    /// there is something of this kind; a file has no such users.
+    pub settling: Duration,
+}
+
+impl Audit {
+    /// More than such a producer or consumer needs, unless its network fails meanwhile.
+    pub const SETTLING: Duration = Duration::from_secs(5);
+}
+
+/// What can be wrong with what a store keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FindingKind {
+    /// A payload, of an id that is in no state. Repaired, it is a dead letter.
+    OrphanPayload,
+    /// Retries, attempts, headers or the like, of an id that is in no state and has no payload.
+    /// Repaired, they are gone.
+    OrphanField,
+    /// A message that waits or is in hand and has no payload. Repaired, it is a dead letter.
+    PayloadMissing,
+    /// A message that is in one line more than once. Repaired, it is there once, as the next out.
+    TwiceInLine,
+    /// A message in more than one state. Repaired, it is in one of them: moving if that is one, but
+    /// left alone while a lease runs; else the first of unack, pending, retry, ready, dead, garbage.
+    TwoStates,
+    /// What is kept for one state only, of a message that is in another. Repaired, it is gone.
+    StaleField,
+    /// A row with a value that means nothing. Repaired, it is a dead letter that tells of it; what
+    /// only told of the past is left out.
+    NotUnderstood,
+    /// The number of messages in a state, which is kept beside them and is not right. Repaired, they
+    /// have been counted.
+    WrongDepth,
+    /// Messages or hosts of a queue that is not known, or whose name is not allowed. Repaired, the
+    /// queue is called `unknown-N`.
+    UnknownQueue,
+    /// A key of a wrong type. Not repaired: nobody knows what it is.
+    WrongType,
+    /// A damaged file. Not repaired, and nothing else in it is looked at or changed.
+    Damaged,
+}
+
+impl FindingKind {
+    /// The word for it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::OrphanPayload => "orphan-payload",
+            Self::OrphanField => "orphan-field",
+            Self::PayloadMissing => "payload-missing",
+            Self::TwiceInLine => "twice-in-line",
+            Self::TwoStates => "two-states",
+            Self::StaleField => "stale-field",
+            Self::NotUnderstood => "not-understood",
+            Self::WrongDepth => "wrong-depth",
+            Self::UnknownQueue => "unknown-queue",
+            Self::WrongType => "wrong-type",
+            Self::Damaged => "damaged",
+        }
+    }
+}
+
+/// What was done about one finding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Remedy {
+    /// Nothing.
+    None,
+    /// Nothing, since a host has the message in hand.
+    InHand,
+    /// It is right again.
+    Repaired,
+    /// The message is a dead letter.
+    Buried,
+}
+
+/// The findings of one kind.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Findings {
+    /// What is wrong.
+    pub kind: FindingKind,
+    /// How many there are.
+    pub found: u64,
+    /// Of these, how many are right again.
+    pub repaired: u64,
+    /// How many are dead letters now.
+    pub buried: u64,
+    /// How many are as they were since a host has the message in hand: once it is settled or its
+    /// lease has ended they can be repaired.
+    pub in_hand: u64,
+    /// How many are as they were, those in hand among them.
+    pub left: u64,
+    /// Some of them: ids, keys, or what a store says. Anything may stand in them.
+    pub samples: Vec<String>,
+}
+
+/// How many [`Findings::samples`] there are at most.
+pub const FINDING_SAMPLES_MAX: usize = 5;
+
+/// What an audit found and did, by kind. Empty when nothing is wrong.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+#[serde(transparent)]
+pub struct AuditReport(pub Vec<Findings>);
+
+impl AuditReport {
+    /// True when nothing is wrong any more.
+    #[must_use]
+    pub fn is_mended(&self) -> bool {
+        self.0.iter().all(|findings| findings.left == 0)
+    }
+
+    /// Adds a finding.
+    pub(super) fn add(&mut self, kind: FindingKind, sample: &str, remedy: Remedy) {
+        let at = match self.0.binary_search_by_key(&kind, |findings| findings.kind) {
+            Ok(at) => at,
+            Err(at) => {
+                let new = Findings {
+                    kind,
+                    found: 0,
+                    repaired: 0,
+                    buried: 0,
+                    in_hand: 0,
+                    left: 0,
+                    samples: Vec::new(),
+                };
+                self.0.insert(at, new);
+                at
+            }
+        };
+        let findings = &mut self.0[at];
+        findings.found += 1;
+        findings.repaired += u64::from(remedy == Remedy::Repaired);
+        findings.buried += u64::from(remedy == Remedy::Buried);
+        findings.in_hand += u64::from(remedy == Remedy::InHand);
+        findings.left += u64::from(matches!(remedy, Remedy::None | Remedy::InHand));
+        if findings.samples.len() < FINDING_SAMPLES_MAX {
+            findings.samples.push(sample.to_owned());
         }
     }
 }

@@ -19,14 +19,16 @@ use self::queue::Change;
 use self::steps::{Syncing, Terms};
 use self::thread::ConnectionThread;
 use self::wake::Wake;
+use super::Operation;
 use super::common::{import_steps, send_steps, settle_steps};
 use super::{
-    Advanced, Cancelled, Counts, HostInfo, Overview, Page, Peer, Redriven, Rescheduled,
-    Reservation, SeenHost, Settled, Settlement, Store, StoreResult,
+    Advanced, Audit, AuditReport, Cancelled, Counts, HostInfo, Overview, Page, Peer, Redriven,
+    Rescheduled, Reservation, Retention, SeenHost, Settled, Settlement, Store, StoreResult,
 };
 use crate::clock::Clock;
 use crate::message::{Claim, Delivery, Due, MessageId, NewMessage, QueueName, Record, Sent, State};
 
+mod audit;
 mod deliver;
 mod error;
 mod moving;
@@ -34,6 +36,7 @@ mod open;
 mod overview;
 mod people;
 mod queue;
+mod retention;
 mod settle;
 mod steps;
 mod thread;
@@ -90,14 +93,16 @@ impl Store for SqliteStore {
                 room.as_ref().map_or(Ok(()), Room::check)?;
                 deliver::send(change, &step)
             };
-            let done = self.change("send", queue, Terms::CREATE, work).await?;
+            let done = self
+                .change(Operation::Send, queue, Terms::CREATE, work)
+                .await?;
             sent.extend(done.unwrap_or_default());
         }
         Ok(sent)
     }
 
     async fn advance(&self, queue: &QueueName) -> StoreResult<Advanced> {
-        const OPERATION: &str = "advance";
+        const OPERATION: Operation = Operation::Advance;
         let clock = self.clock.clone();
         // A look first: when nothing is due, as most often, nobody is kept from writing.
         let duties = self
@@ -120,7 +125,7 @@ impl Store for SqliteStore {
     }
 
     async fn reserve(&self, queue: &QueueName, wanted: Reservation) -> StoreResult<Vec<Delivery>> {
-        const OPERATION: &str = "reserve";
+        const OPERATION: Operation = Operation::Reserve;
         let work = move |change: &mut Change<'_>| deliver::reserve(change, wanted);
         let done = self.change(OPERATION, queue, Terms::PASSING, work).await?;
         Ok(done.unwrap_or_default())
@@ -132,7 +137,9 @@ impl Store for SqliteStore {
         wanted: Reservation,
     ) -> StoreResult<(Advanced, Vec<Delivery>)> {
         let work = move |change: &mut Change<'_>| deliver::advance_and_reserve(change, wanted);
-        let done = self.change("reserve", queue, Terms::PASSING, work).await?;
+        let done = self
+            .change(Operation::Reserve, queue, Terms::PASSING, work)
+            .await?;
         Ok(done.unwrap_or_default())
     }
 
@@ -144,7 +151,7 @@ impl Store for SqliteStore {
     ) -> StoreResult<Vec<Settled>> {
         let work =
             move |change: &mut Change<'_>, claims: &[Claim]| deliver::extend(change, claims, lease);
-        self.change_each(("extend", Terms::PASSING), queue, claims, work)
+        self.change_each((Operation::Extend, Terms::PASSING), queue, claims, work)
             .await
     }
 
@@ -160,7 +167,7 @@ impl Store for SqliteStore {
                 settle::settle(change, some, room.as_ref())
             };
             answers.extend(
-                self.change_each(("settle", Terms::CHANGE), queue, step, work)
+                self.change_each((Operation::Settle, Terms::CHANGE), queue, step, work)
                     .await?,
             );
         }
@@ -173,13 +180,13 @@ impl Store for SqliteStore {
 
     async fn release(&self, queue: &QueueName, claims: &[Claim]) -> StoreResult<Vec<Settled>> {
         let work = |change: &mut Change<'_>, some: &[Claim]| settle::release(change, some);
-        self.change_each(("release", Terms::CHANGE), queue, claims, work)
+        self.change_each((Operation::Release, Terms::CHANGE), queue, claims, work)
             .await
     }
 
     async fn cancel(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<Cancelled>> {
         let work = |change: &mut Change<'_>, some: &[MessageId]| people::cancel(change, some);
-        self.change_each(("cancel", Terms::CHANGE), queue, ids, work)
+        self.change_each((Operation::Cancel, Terms::CHANGE), queue, ids, work)
             .await
     }
 
@@ -192,7 +199,7 @@ impl Store for SqliteStore {
         let work = move |change: &mut Change<'_>, some: &[MessageId]| {
             people::reschedule(change, some, due)
         };
-        self.change_each(("reschedule", Terms::CHANGE), queue, ids, work)
+        self.change_each((Operation::Reschedule, Terms::CHANGE), queue, ids, work)
             .await
     }
 
@@ -201,18 +208,19 @@ impl Store for SqliteStore {
             people::set_paused(change, paused);
             Ok(())
         };
-        self.change("pause", queue, Terms::CREATE, work).await?;
+        self.change(Operation::Pause, queue, Terms::CREATE, work)
+            .await?;
         Ok(())
     }
 
     async fn counts(&self, queue: &QueueName) -> StoreResult<Counts> {
-        let counts = self.look_at("counting", queue, |_, row| Ok(row.counts()));
+        let counts = self.look_at(Operation::Count, queue, |_, row| Ok(row.counts()));
         Ok(counts.await?.unwrap_or_default())
     }
 
     async fn overview(&self, queue: &QueueName) -> StoreResult<Overview> {
         let now_ms = self.clock.now().ms;
-        let overview = self.look_at("overview", queue, move |connection, row| {
+        let overview = self.look_at(Operation::Overview, queue, move |connection, row| {
             overview::read(connection, row, now_ms)
         });
         Ok(overview.await?.unwrap_or_else(|| Overview {
@@ -223,14 +231,14 @@ impl Store for SqliteStore {
 
     async fn get(&self, queue: &QueueName, id: &MessageId) -> StoreResult<Option<Record>> {
         let id = id.clone();
-        let record = self.look_at("get", queue, move |connection, row| {
+        let record = self.look_at(Operation::Get, queue, move |connection, row| {
             people::get(connection, row, &id)
         });
         Ok(record.await?.flatten())
     }
 
     async fn list(&self, queue: &QueueName, state: State, page: Page) -> StoreResult<Vec<Record>> {
-        let records = self.look_at("listing", queue, move |connection, row| {
+        let records = self.look_at(Operation::List, queue, move |connection, row| {
             people::list(connection, row, state, page)
         });
         Ok(records.await?.unwrap_or_default())
@@ -245,7 +253,7 @@ impl Store for SqliteStore {
         let work = move |change: &mut Change<'_>, some: &[MessageId]| {
             people::redrive(change, some, retries)
         };
-        self.change_each(("redrive", Terms::CHANGE), queue, ids, work)
+        self.change_each((Operation::Redrive, Terms::CHANGE), queue, ids, work)
             .await
     }
 
@@ -261,27 +269,44 @@ impl Store for SqliteStore {
             room.as_ref().map_or(Ok(()), Room::check)?;
             people::redrive_edited(change, &id, &payload, retries)
         };
-        let done = self.change("redrive", queue, Terms::CHANGE, work).await?;
+        let done = self
+            .change(Operation::Redrive, queue, Terms::CHANGE, work)
+            .await?;
         Ok(done.unwrap_or(Redriven::Unknown))
+    }
+
+    async fn past_retention(
+        &self,
+        queue: &QueueName,
+        retention: Retention,
+    ) -> StoreResult<Vec<MessageId>> {
+        let now_ms = self.clock.now().ms;
+        let ids = self.look_at(Operation::List, queue, move |connection, row| {
+            retention::past_retention(connection, row, retention, now_ms)
+        });
+        Ok(ids.await?.unwrap_or_default())
     }
 
     async fn delete_dead(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<bool>> {
         let work = |change: &mut Change<'_>, some: &[MessageId]| people::delete_dead(change, some);
-        self.change_each(("deleting dead letters", Terms::CHANGE), queue, ids, work)
+        self.change_each((Operation::DeleteDead, Terms::CHANGE), queue, ids, work)
             .await
     }
 
     async fn meet(&self, queue: &QueueName, peer: &Peer) -> StoreResult<()> {
         let peer = peer.clone();
         let work = move |change: &mut Change<'_>| moving::meet(change, peer);
-        self.change("copy", queue, Terms::CREATE, work).await?;
+        self.change(Operation::Copy, queue, Terms::CREATE, work)
+            .await?;
         Ok(())
     }
 
     async fn export(&self, queue: &QueueName, run: &str, max: usize) -> StoreResult<Vec<Record>> {
         let run = run.to_owned();
         let work = move |change: &mut Change<'_>| moving::export(change, &run, max);
-        let done = self.change("export", queue, Terms::CHANGE, work).await?;
+        let done = self
+            .change(Operation::Export, queue, Terms::CHANGE, work)
+            .await?;
         Ok(done.unwrap_or_default())
     }
 
@@ -292,7 +317,8 @@ impl Store for SqliteStore {
                 room.as_ref().map_or(Ok(()), Room::check)?;
                 moving::import(change, &run, &step)
             };
-            self.change("import", queue, Terms::CREATE, work).await?;
+            self.change(Operation::Import, queue, Terms::CREATE, work)
+                .await?;
         }
         Ok(())
     }
@@ -300,19 +326,29 @@ impl Store for SqliteStore {
     async fn discard(&self, queue: &QueueName, run: &str, ids: &[MessageId]) -> StoreResult<()> {
         let (run, ids) = (run.to_owned(), ids.to_vec());
         let work = move |change: &mut Change<'_>| moving::discard(change, &run, &ids);
-        self.change("discard", queue, Terms::CHANGE, work).await?;
+        self.change(Operation::Discard, queue, Terms::CHANGE, work)
+            .await?;
         Ok(())
     }
 
     async fn admit(&self, queue: &QueueName, run: &str, ids: &[MessageId]) -> StoreResult<()> {
         let (run, ids) = (run.to_owned(), ids.to_vec());
         let work = move |change: &mut Change<'_>| moving::admit(change, &run, &ids);
-        self.change("admit", queue, Terms::CHANGE, work).await?;
+        self.change(Operation::Admit, queue, Terms::CHANGE, work)
+            .await?;
         Ok(())
     }
 
+    async fn audit(&self, queue: &QueueName, how: Audit) -> StoreResult<AuditReport> {
+        self.audit_queue(queue, how.repair).await
+    }
+
+    async fn audit_store(&self, repair: bool) -> StoreResult<AuditReport> {
+        self.audit_file(repair).await
+    }
+
     async fn queues(&self) -> StoreResult<Vec<QueueName>> {
-        self.look("listing the queues", people::queues).await
+        self.look(Operation::ListQueues, people::queues).await
     }
 
     async fn heartbeat(
@@ -323,7 +359,7 @@ impl Store for SqliteStore {
     ) -> StoreResult<()> {
         let host = host.clone();
         let work = move |change: &mut Change<'_>| people::heartbeat(change, &host, silence);
-        self.change("heartbeat", queue, Terms::PASSING_CREATE, work)
+        self.change(Operation::Heartbeat, queue, Terms::PASSING_CREATE, work)
             .await?;
         Ok(())
     }
@@ -331,13 +367,14 @@ impl Store for SqliteStore {
     async fn leave(&self, queue: &QueueName, host_id: &str) -> StoreResult<()> {
         let host_id = host_id.to_owned();
         let work = move |change: &mut Change<'_>| people::leave(change, &host_id);
-        self.change("leave", queue, Terms::PASSING, work).await?;
+        self.change(Operation::Leave, queue, Terms::PASSING, work)
+            .await?;
         Ok(())
     }
 
     async fn hosts(&self, queue: &QueueName, silence: Duration) -> StoreResult<Vec<SeenHost>> {
         let now_ms = self.clock.now().ms;
-        let hosts = self.look_at("listing the hosts", queue, move |connection, row| {
+        let hosts = self.look_at(Operation::ListHosts, queue, move |connection, row| {
             people::hosts(connection, row, now_ms, silence)
         });
         Ok(hosts.await?.unwrap_or_default())

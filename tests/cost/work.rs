@@ -71,11 +71,7 @@ impl World {
             .enable_all()
             .build()
             .unwrap();
-        let options = RedisOptions {
-            url: redis.url(),
-            hash_tag: true,
-            allow_eviction: false,
-        };
+        let options = RedisOptions::new(redis.url());
         let store: Arc<dyn Store> = Arc::new(threads.block_on(RedisStore::open(&options)).unwrap());
         Self {
             redis,

@@ -17,6 +17,7 @@ fn the_help_is_complete() {
         ("help-stats", &["stats", "--help"]),
         ("help-dead-redrive", &["dead", "redrive", "--help"]),
         ("help-top", &["top", "--help"]),
+        ("help-audit", &["audit", "--help"]),
         ("help-reschedule", &["reschedule", "--help"]),
         ("keys", &["keys"]),
     ] {
@@ -51,6 +52,52 @@ fn a_sent_message_is_told_by_its_id_or_as_json() {
         text.contains("due           2050-01-01T00:00:00Z"),
         "{text}"
     );
+}
+
+#[test]
+fn what_is_sent_under_a_key_is_sent_once() {
+    let server = RedisServer::start();
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("dqhost.db").display().to_string();
+    for store in [server.url(), file] {
+        let under = |key: &str| run(Some(&store), &["send", "x", "--idempotency-key", key], 0);
+        let first = under("order 17");
+        assert_eq!(stderr(&first), "");
+        let again = under("order 17");
+        assert_eq!(stdout(&again), stdout(&first));
+        let told = format!(
+            "{} is there already, so nothing was sent\n",
+            stdout(&first).trim()
+        );
+        assert_eq!(stderr(&again), told);
+        assert_ne!(stdout(&under("order 18")), stdout(&first));
+        assert_eq!(stats(&store, "default")["ready"], 2);
+        // In lines as well, also twice in one batch.
+        let line = |key: &str| format!("{{\"payload\":1,\"idempotency_key\":\"{key}\"}}\n");
+        let lines = [line("order 17"), line("order 19"), line("order 19")].concat();
+        let command = dqhost(Some(&store), &["send", "--ndjson", "--json"]);
+        let sent = stdout(&expect(feed(command, lines.as_bytes()), 0));
+        let is_new = |line: &str| {
+            let sent: Value = serde_json::from_str(line).unwrap();
+            sent["due_at_ms"].is_u64()
+        };
+        let are_new: Vec<bool> = sent.lines().map(is_new).collect();
+        assert_eq!(are_new, [false, true, false]);
+        // What was handled is a new message.
+        let handler = guest("noop").display().to_string();
+        run(
+            Some(&store),
+            &["--handler", &handler, "--exit-when-empty"],
+            0,
+        );
+        assert_eq!(stderr(&under("order 17")), "");
+    }
+    for args in [
+        &["send", "x", "--idempotency-key", ""][..],
+        &["send", "--ndjson", "--idempotency-key", "one for all"],
+    ] {
+        run(Some("unused"), args, 2);
+    }
 }
 
 #[test]

@@ -119,7 +119,9 @@ macro_rules! contract {
                 dead: a_redrive_is_a_new_message_with_the_whole_budget,
                 dead: a_redrive_can_set_the_retries,
                 dead: a_deleted_dead_letter_is_gone,
+                dead: dead_letters_past_their_retention_are_named,
                 dead: dead_letters_are_listed_latest_first_in_pages,
+                dead: what_is_not_buried_yet_is_listed_in_pages,
                 dead: the_history_is_bounded,
                 dead: hosts_are_seen_until_they_leave,
                 dead: hosts_tell_how_long_ago_they_were_seen,
@@ -134,6 +136,7 @@ macro_rules! contract {
                 people: what_waits_can_be_put_off_and_brought_forward,
                 people: a_wait_ends_when_a_message_is_brought_forward,
                 people: an_edited_redrive_is_a_new_message_and_keeps_the_dead_letter,
+                people: an_audit_of_what_is_right_finds_nothing_and_changes_nothing,
             }
         })*
     };

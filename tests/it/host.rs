@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
+use tempfile::TempDir;
 
 use crate::support::{
     Host, RedisServer, dqhost, eventually, expect, feed, guest, run, stats, stderr, stdout,
@@ -338,6 +339,94 @@ fn a_message_that_nothing_announced_is_found() {
     let () = server.command(&["HSET", "{dp:default}:retry:cnt", "silent", "3"]);
     let () = server.command(&["ZADD", "{dp:default}:pending", "1", "silent"]);
     host.wait_for("acked", |line| line["id"] == "silent");
+}
+
+/// Each takes its time to find that nobody answers; one after the other they would need minutes.
+#[test]
+fn a_host_of_many_queues_stops_soon_when_its_store_is_silent() {
+    let server = RedisServer::start();
+    let handler = path("noop");
+    let queues: Vec<String> = (0..64).map(|n| format!("q{n}")).collect();
+    let queues = queues.join(",");
+    let args = ["--handler", &handler, "--queue", &queues];
+    let mut host = Host::start(&server.url(), &args);
+    eventually("all queues are served", || {
+        let hosts: usize = (0..64)
+            .map(|n| server.command::<usize>(&["ZCARD", &format!("{{dp:q{n}}}:hosts")]))
+            .sum();
+        (hosts == 64).then_some(())
+    });
+    server.signal(Signal::STOP);
+    host.wait_for_line_with("trying again until the store answers");
+    let begin = Instant::now();
+    host.signal(Signal::TERM);
+    assert!(host.end().0.success());
+    assert!(begin.elapsed() < Duration::from_mins(1));
+    server.signal(Signal::CONT);
+}
+
+#[test]
+fn dead_letters_are_kept_as_long_and_as_many_as_is_wanted() {
+    let server = RedisServer::start();
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("db").display().to_string();
+    let handler = path("reject");
+    for store in [server.url(), file] {
+        let dead = || stats(&store, "default")["dead"].clone();
+        let command = dqhost(Some(&store), &["send", "--ndjson", "-"]);
+        // More than are deleted in one step.
+        expect(
+            feed(command, "{\"payload\": \"x\"}\n".repeat(1100).as_bytes()),
+            0,
+        );
+        let args = ["--handler", &handler, "--slots", "64", "--exit-when-empty"];
+        run(Some(&store), &args, 0);
+        let last = send(&store, "default", "last", &[]);
+        run(Some(&store), &args, 0);
+        assert_eq!(dead(), 1101);
+
+        let with =
+            |flag: &str, value: &str| Host::start(&store, &["--handler", &handler, flag, value]);
+        let _host = with("--dead-max-age", "1h");
+        let mut host = with("--dead-max", "1");
+        let gone = "dead letters past their retention were deleted";
+        host.wait_for(gone, |line| line["deleted"] == 1100);
+        assert_eq!(dead(), 1);
+        assert_eq!(get(&store, "default", &last)["state"], "dead");
+        let _host = with("--dead-max-age", "0s");
+        eventually("none is kept", || (dead() == 0).then_some(()));
+        assert_eq!(stats(&store, "default")["totals"]["deleted"], 1101);
+    }
+}
+
+#[test]
+fn a_dead_letter_that_cannot_be_deleted_keeps_no_others() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("db");
+    let store = file.to_str().unwrap();
+    let handler = path("reject");
+    for _ in 0..3 {
+        send(store, "default", "x", &[]);
+    }
+    let args = ["--handler", &handler, "--exit-when-empty"];
+    run(Some(store), &args, 0);
+    // An id that is no text, of one that died long ago.
+    let sql = "UPDATE messages SET id = CAST(x'ff61' AS TEXT), place = 1
+               WHERE seq = (SELECT min(seq) FROM messages)";
+    let connection = rusqlite::Connection::open(&file).unwrap();
+    assert_eq!(connection.execute(sql, []).unwrap(), 1);
+    let args = [
+        "--handler",
+        &handler,
+        "--dead-max-age",
+        "1h",
+        "--dead-max",
+        "1",
+    ];
+    let mut host = Host::start(store, &args);
+    let gone = "dead letters past their retention were deleted";
+    host.wait_for(gone, |line| line["deleted"] == 1);
+    assert_eq!(stats(store, "default")["dead"], 2);
 }
 
 #[test]

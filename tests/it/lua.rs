@@ -96,7 +96,7 @@ fn only_what_takes_messages_in_is_stopped_by_a_full_memory() {
         let flags = text.lines().next().unwrap();
         let expected = match name.as_str() {
             "send" | "ack_and_send" | "redrive_edited" | "meet" | "import" => "#!lua",
-            "inspect" => "#!lua flags=no-writes",
+            "inspect" | "audit" | "past_retention" => "#!lua flags=no-writes",
             _ => "#!lua flags=allow-oom",
         };
         assert_eq!(flags, expected, "{name}");
@@ -112,8 +112,14 @@ async fn people_step_in(
 ) {
     use crate::contract::tools::*;
     use dqhost::message::Due;
-    use dqhost::store::Redriven;
+    use dqhost::store::{Redriven, Retention};
 
+    let retention = Retention {
+        age: None,
+        number: Some(0),
+    };
+    let past = store.past_retention(&queue(), retention).await.unwrap();
+    assert!(past.contains(dead));
     for paused in [true, false] {
         store.set_paused(&queue(), paused).await.unwrap();
         assert_eq!(store.overview(&queue()).await.unwrap().paused, paused);
@@ -220,4 +226,11 @@ async fn scripts_touch_no_key_outside_the_slot_of_their_queue() {
     store.import(&queue(), "1", &away).await.unwrap();
     store.admit(&queue(), "1", &ids).await.unwrap();
     assert_eq!(depths(&*store).await, [0, 2, 0, 2, 0]);
+    let () = server.command(&["SET", "{dp:q}:msg:orphan", "x"]);
+    let how = dqhost::store::Audit {
+        repair: true,
+        settling: SHORT,
+    };
+    assert!(store.audit(&queue(), how).await.unwrap().is_mended());
+    assert_eq!(depths(&*store).await, [0, 2, 0, 2, 1]);
 }

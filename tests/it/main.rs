@@ -10,9 +10,13 @@
     reason = "a list of one reads like a list"
 )]
 
+mod audit;
+mod broken;
 mod cli;
 mod contract;
 mod copy;
+mod corrupt;
+mod crashes;
 mod dashboard;
 mod file;
 mod guests;
@@ -28,4 +32,5 @@ mod queue;
 mod raw;
 mod requests;
 mod sandbox;
+mod servers;
 mod support;

@@ -8,11 +8,13 @@ use dqhost::message::{Due, MessageId, NewMessage, State};
 use dqhost::store::redis::{RedisOptions, RedisStore};
 use dqhost::store::{Redriven, Settled, Settlement, Store, StoreError};
 
+use futures_util::future::join_all;
+use rustix::process::Signal;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::contract::outbox::{ack_with, in_hand, other, to};
 use crate::contract::tools::*;
-use crate::support::RedisServer;
+use crate::support::{RedisServer, eventually};
 
 /// Lets host A's lease end, gives the message to B, and returns both claims.
 async fn overtaken(store: &dyn Store) -> [dqhost::message::Claim; 2] {
@@ -123,6 +125,36 @@ async fn scripts_that_the_server_forgot_are_loaded_again() {
         assert_eq!(settle(&*store, &claim, how).await, Settled::Done);
     }
     assert_eq!(store.counts(&other("other")).await.unwrap().ready, 2);
+}
+
+/// Otherwise many queues would wait for one another's time limits.
+#[tokio::test]
+async fn requests_that_wait_for_a_connection_share_the_try() {
+    let server = RedisServer::start();
+    let store = server.store().await;
+    let mut watcher = server.connection();
+    let mut connections = || -> u64 {
+        let mut info = redis::cmd("INFO");
+        let info: String = info.arg("stats").query(&mut watcher).unwrap();
+        let (_, rest) = info.split_once("total_connections_received:").unwrap();
+        rest.lines().next().unwrap().trim().parse().unwrap()
+    };
+    let before = connections();
+    server.signal(Signal::STOP);
+    // The first find out that the connection is dead.
+    for _ in 0..2 {
+        let asked = (0..10).map(|_| async { store.counts(&queue()).await });
+        for answer in join_all(asked).await {
+            assert!(matches!(answer, Err(StoreError::Unreachable { .. })));
+        }
+    }
+    server.signal(Signal::CONT);
+    let made = eventually("the server has seen what came meanwhile", || {
+        let made = connections() - before;
+        (made > 0).then_some(made)
+    });
+    assert_eq!(made, 1);
+    store.counts(&queue()).await.unwrap();
 }
 
 #[tokio::test]
@@ -249,94 +281,6 @@ async fn an_ack_sends_to_all_queues_or_to_none() {
     assert_eq!(settle(&*store, &claim, how()).await, Settled::Done);
 }
 
-const NAMES: [&str; 12] = [
-    "pending",
-    "ready",
-    "unack",
-    "retry",
-    "retry:cnt",
-    "garbage",
-    "attempts",
-    "due",
-    "headers",
-    "history",
-    "dead",
-    "stats",
-];
-
-/// A key of the wrong type under each name in turn: what fails, fails whole, and nothing is lost.
-#[tokio::test]
-async fn a_key_of_the_wrong_type_loses_no_message() {
-    for name in NAMES {
-        let server = RedisServer::start();
-        let store = server.store().await;
-        let waits = send(&*store, "waits", Due::In(SHORT), 3).await;
-        // So that it is in the list of queues.
-        let messages = [NewMessage::new("elsewhere")];
-        store.send(&other("other"), &messages).await.unwrap();
-        let in_hand = send(&*store, "is in hand", Due::NOW, 3).await;
-        let claim = reserve_one(&*store, LONG).await.claim;
-        let key = format!("{{dp:q}}:{name}");
-        let saved: Option<Vec<u8>> = server.command(&["DUMP", &key]);
-        let () = server.command(&["DEL", &key]);
-        // Neither a sorted set nor a list, a hash or a set.
-        let () = server.command(&["SET", &key, "broken"]);
-
-        let mut acked = false;
-        for step in [
-            "send",
-            "reschedule",
-            "advance",
-            "nack",
-            "reject",
-            "ack and send",
-            "ack",
-        ] {
-            let before = server.dump();
-            let say = |how| [(claim.clone(), how)];
-            let result = match step {
-                "send" => store
-                    .send(&queue(), &[NewMessage::new("new")])
-                    .await
-                    .map(|_| ()),
-                "reschedule" => store
-                    .reschedule(&queue(), &[waits.clone()], Due::In(SHORT))
-                    .await
-                    .map(|_| ()),
-                "advance" => store.advance(&queue()).await.map(|_| ()),
-                "nack" => store.settle(&queue(), &say(nack(None))).await.map(|_| ()),
-                "reject" => store.settle(&queue(), &say(reject())).await.map(|_| ()),
-                _ => {
-                    let outbox = ["q", "other"].map(|name| to(name, NewMessage::new("x")));
-                    let how = match step {
-                        "ack" => Settlement::ACK,
-                        _ => ack_with(&outbox),
-                    };
-                    store.settle(&queue(), &say(how)).await.map(|answers| {
-                        acked |= answers == [Settled::Done];
-                    })
-                }
-            };
-            // The steps of `advance` are three scripts, of which the others go on.
-            if result.is_err() && step != "advance" {
-                assert_eq!(server.dump(), before, "{step} with a broken {name}");
-            }
-        }
-
-        // Mended, every message is still there.
-        let () = server.command(&["DEL", &key]);
-        if let Some(saved) = saved {
-            let mut restore = redis::cmd("RESTORE");
-            restore.arg(&key).arg(0).arg(saved);
-            let () = restore.query(&mut server.connection()).unwrap();
-        }
-        for (id, gone) in [(&waits, false), (&in_hand, acked)] {
-            let there: bool = server.command(&["EXISTS", &format!("{{dp:q}}:msg:{id}")]);
-            assert_ne!(there, gone, "{name}");
-        }
-    }
-}
-
 #[tokio::test]
 async fn a_payload_that_others_deleted_is_told_and_ends_dead() {
     let server = RedisServer::start();
@@ -360,6 +304,26 @@ async fn a_payload_that_others_deleted_is_told_and_ends_dead() {
 }
 
 #[tokio::test]
+async fn one_that_is_sent_again_after_others_deleted_its_payload_is_counted_once() {
+    let server = RedisServer::start();
+    let store = server.store().await;
+    let message = NewMessage {
+        due: Due::In(LONG),
+        ..NewMessage::new("a")
+    };
+    let id = &message.id;
+    for _ in 0..2 {
+        let () = server.command(&["DEL", &format!("{{dp:q}}:msg:{id}")]);
+        let sent = store.send(&queue(), std::slice::from_ref(&message)).await;
+        assert!(sent.unwrap()[0].due_at_ms.is_some());
+    }
+    let record = store.get(&queue(), id).await.unwrap().unwrap();
+    assert_eq!(record.payload.as_deref(), Some(b"a".as_slice()));
+    let counts = store.counts(&queue()).await.unwrap();
+    assert_eq!((counts.pending, counts.totals.sent), (1, 1));
+}
+
+#[tokio::test]
 async fn what_is_put_off_loses_the_time_limit_that_others_gave_it() {
     let server = RedisServer::start();
     let store = server.store().await;
@@ -377,9 +341,8 @@ async fn what_is_put_off_loses_the_time_limit_that_others_gave_it() {
 
 async fn open_error(url: String, allow_eviction: bool) -> StoreError {
     let options = RedisOptions {
-        url,
-        hash_tag: true,
         allow_eviction,
+        ..RedisOptions::new(url)
     };
     match RedisStore::open(&options).await {
         Ok(_) => panic!("it opened"),
@@ -393,9 +356,8 @@ async fn servers_that_would_lose_messages_are_refused() {
     let error = open_error(server.url(), false).await.to_string();
     assert!(error.contains("volatile-lru") && error.contains("CONFIG SET maxmemory-policy"));
     let options = RedisOptions {
-        url: server.url(),
-        hash_tag: true,
         allow_eviction: true,
+        ..RedisOptions::new(server.url())
     };
     assert!(RedisStore::open(&options).await.is_ok());
 
@@ -426,11 +388,7 @@ async fn passwords_are_asked_for_and_never_shown() {
             "{error}"
         );
     }
-    let options = RedisOptions {
-        url: format!("{}?pass=right", server.url()),
-        hash_tag: true,
-        allow_eviction: false,
-    };
+    let options = RedisOptions::new(format!("{}?pass=right", server.url()));
     let store = RedisStore::open(&options).await.unwrap();
     assert!(!store.describe().contains("right"));
 }
@@ -520,11 +478,7 @@ async fn proxy(server: &RedisServer) -> (String, Arc<AtomicUsize>) {
 async fn a_request_that_was_given_up_leaves_a_black_hole_behind() {
     let server = RedisServer::start();
     let (url, swallowed) = proxy(&server).await;
-    let options = RedisOptions {
-        url,
-        hash_tag: true,
-        allow_eviction: false,
-    };
+    let options = RedisOptions::new(url);
     let store = RedisStore::open(&options).await.unwrap();
     send(&store, "a", Due::NOW, 3).await;
     let claims = [reserve_one(&store, LONG).await.claim];

@@ -1,5 +1,6 @@
 //! Parts that tests are made of: a Redis server of one's own, components, the program.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -21,6 +22,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
 pub(crate) struct RedisServer {
     child: Child,
     folder: TempDir,
+    settings: Vec<String>,
 }
 
 impl RedisServer {
@@ -31,13 +33,18 @@ impl RedisServer {
     /// With further settings, as on redis-server's command line.
     pub(crate) fn start_with(settings: &[&str]) -> Self {
         let folder = TempDir::new().unwrap();
-        let child = Self::spawn(folder.path(), settings);
-        let server = Self { child, folder };
+        let settings: Vec<String> = settings.iter().map(ToString::to_string).collect();
+        let child = Self::spawn(folder.path(), &settings);
+        let server = Self {
+            child,
+            folder,
+            settings,
+        };
         server.wait_until_it_answers();
         server
     }
 
-    fn spawn(folder: &Path, settings: &[&str]) -> Child {
+    fn spawn(folder: &Path, settings: &[String]) -> Child {
         Command::new("redis-server")
             .args([
                 "--port",
@@ -101,9 +108,9 @@ impl RedisServer {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
-    /// Starts it again on the same data.
+    /// Starts it again on the same data, with the settings of its start.
     pub(crate) fn restart(&mut self) {
-        self.child = Self::spawn(self.folder.path(), &[]);
+        self.child = Self::spawn(self.folder.path(), &self.settings);
         self.wait_until_it_answers();
     }
 
@@ -113,9 +120,8 @@ impl RedisServer {
 
     pub(crate) async fn store_with(&self, hash_tag: bool) -> Arc<dyn Store> {
         let options = RedisOptions {
-            url: self.url(),
             hash_tag,
-            allow_eviction: false,
+            ..RedisOptions::new(self.url())
         };
         Arc::new(RedisStore::open(&options).await.unwrap())
     }
@@ -329,6 +335,23 @@ impl Host {
         })
     }
 
+    /// Waits for a log line about a queue whose message has this in it.
+    pub(crate) fn wait_for_queue(&mut self, part: &str, queue: &str) -> Value {
+        self.wait_for_line(part, |line| {
+            let message = line["message"].as_str();
+            line["queue"] == queue && message.is_some_and(|message| message.contains(part))
+        })
+    }
+
+    /// Waits for a log line whose message has this in it.
+    pub(crate) fn wait_for_line_with(&mut self, part: &str) -> Value {
+        self.wait_for_line(part, |line| {
+            line["message"]
+                .as_str()
+                .is_some_and(|message| message.contains(part))
+        })
+    }
+
     fn wait_for_line(&mut self, what: &str, which: impl Fn(&Value) -> bool) -> Value {
         if let Some(line) = self.seen.iter().find(|line| which(line)) {
             return line.clone();
@@ -340,6 +363,13 @@ impl Host {
             }
         }
         panic!("no line {what:?}; there were: {:#?}", self.seen)
+    }
+
+    /// True when a line with this message about this id has come by now.
+    pub(crate) fn has(&mut self, message: &str, id: &str) -> bool {
+        self.seen.extend(self.lines.try_iter());
+        let mut seen = self.seen.iter();
+        seen.any(|line| line["message"] == message && line["id"] == id)
     }
 
     /// Waits for the end of the process; returns its status and all it logged.
@@ -366,6 +396,44 @@ pub(crate) fn with_message<'a>(lines: &'a [Value], message: &str) -> Vec<&'a Val
         .iter()
         .filter(|line| line["message"] == message)
         .collect()
+}
+
+/// An HTTP request as it came.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    pub method: String,
+    pub path: String,
+    pub headers: HashMap<String, String>,
+    pub body: Vec<u8>,
+}
+
+/// Reads one; none when whoever asks went away.
+pub(crate) fn read_request(stream: impl Read) -> Option<Request> {
+    let mut reader = BufReader::new(stream);
+    let mut line = String::new();
+    reader.read_line(&mut line).ok()?;
+    let mut words = line.split_whitespace();
+    let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
+    let mut headers = HashMap::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok()?;
+        let Some((name, value)) = line.trim_end().split_once(": ") else {
+            break;
+        };
+        headers.insert(name.to_ascii_lowercase(), value.to_owned());
+    }
+    let length = headers
+        .get("content-length")
+        .map_or(0, |n| n.parse().unwrap());
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    Some(Request {
+        method,
+        path,
+        headers,
+        body,
+    })
 }
 
 /// Feeds a program's stdin and waits for its end.

@@ -145,15 +145,16 @@ async fn send(shared: &Shared, queue: QueueName, message: NewMessage) -> StoreRe
         .await
         .map(|overview| overview.now_ms);
     let due_ms = sent.first().and_then(|sent| sent.due_at_ms);
-    let when = match (due_ms, now_ms) {
+    let text = match (due_ms, now_ms) {
+        (None, _) => format!("{id} is there already, so nothing was sent"),
         (Some(due_ms), Ok(now_ms)) if due_ms > now_ms => {
             let wait = std::time::Duration::from_millis(due_ms - now_ms);
-            format!("due in {}", for_people(wait))
+            format!("sent {id}, due in {}", for_people(wait))
         }
-        _ => "due now".to_owned(),
+        _ => format!("sent {id}, due now"),
     };
     Ok(Notice {
-        text: format!("sent {id}, {when}"),
+        text,
         failed: false,
         made: Some((queue, id)),
         then: None,

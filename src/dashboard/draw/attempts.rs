@@ -43,7 +43,7 @@ pub(super) fn draw(state: &State, view: &QueueView, area: Rect) -> Vec<Line<'sta
 fn histogram(view: &QueueView) -> Vec<Attempts> {
     let sample = &view.overview.failed;
     let counts = view.overview.counts;
-    let alive = counts.pending + counts.ready + counts.unack + counts.retry;
+    let alive = counts.alive();
     let failed: u64 = sample.by_failed.iter().map(|at| at.count).sum();
     let never = alive.saturating_sub(failed);
     let first = Attempts {

@@ -210,7 +210,7 @@ pub(super) fn bar(number: u64, width: usize) -> String {
     if number == 0 {
         return String::new();
     }
-    let part = ((number + 1) as f64).log10() / BAR_FULL;
+    let part = (number as f64 + 1.0).log10() / BAR_FULL;
     let columns = whole(part.min(1.0) * width as f64).max(1);
     "█".repeat(usize::try_from(columns).unwrap_or(width))
 }

@@ -1,6 +1,7 @@
 //! Redis replies and stored values as our types. Everything here comes from outside: what cannot
 //! be understood becomes the documented default or an error, never a panic.
 
+use crate::store::Operation;
 use redis::{FromRedisValue, Value};
 
 use crate::message::{MessageId, Record, State};
@@ -8,7 +9,7 @@ use crate::store::common::{headers, history};
 use crate::store::{Settled, StoreError, StoreResult, Totals};
 
 /// A reply that is not of the form that the script's header promises.
-pub(super) fn unexpected(store: &str, operation: &'static str) -> StoreError {
+pub(super) fn unexpected(store: &str, operation: Operation) -> StoreError {
     StoreError::Refused {
         store: store.to_owned(),
         operation,
@@ -20,7 +21,7 @@ pub(super) fn unexpected(store: &str, operation: &'static str) -> StoreError {
 /// A reply as `T`.
 pub(super) fn decode<T: FromRedisValue>(
     store: &str,
-    operation: &'static str,
+    operation: Operation,
     value: Value,
 ) -> StoreResult<T> {
     T::from_redis_value(value).map_err(|_| unexpected(store, operation))
@@ -100,17 +101,7 @@ pub(super) fn record(
 
 /// The state that `inspect` or `export` names.
 pub(super) fn state(name: &str) -> Option<State> {
-    [
-        State::Pending,
-        State::Ready,
-        State::Unack,
-        State::Retry,
-        State::Garbage,
-        State::Dead,
-        State::Moving,
-    ]
-    .into_iter()
-    .find(|state| state.as_str() == name)
+    State::ALL.into_iter().find(|state| state.as_str() == name)
 }
 
 /// A score, unix seconds, as unix milliseconds.
@@ -127,10 +118,12 @@ pub(super) fn score_ms(text: &str) -> Option<u64> {
         .then_some(ms as u64)
 }
 
-/// The totals as stored, name and number in turn.
-pub(super) fn totals(fields: Vec<(String, u64)>) -> Totals {
+/// The totals as stored, name and number in turn. They are for people, so one that is no number
+/// counts as none and keeps nothing else from being shown.
+pub(super) fn totals(fields: Vec<(Value, Value)>) -> Totals {
     let mut totals = Totals::default();
     for (name, number) in fields {
+        let (name, number) = (text(name), text(number).parse().unwrap_or(0));
         let place = match name.as_str() {
             "sent" => &mut totals.sent,
             "acked" => &mut totals.acked,
@@ -173,11 +166,60 @@ mod tests {
         );
     }
 
+    /// A reply of any form.
+    fn any_value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Nil),
+            Just(Value::Okay),
+            any::<i64>().prop_map(Value::Int),
+            any::<f64>().prop_map(Value::Double),
+            any::<bool>().prop_map(Value::Boolean),
+            any::<Vec<u8>>().prop_map(Value::BulkString),
+            any::<String>().prop_map(Value::SimpleString),
+        ];
+        leaf.prop_recursive(3, 30, 8, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..8).prop_map(Value::Array),
+                prop::collection::vec(inner.clone(), 0..8).prop_map(Value::Set),
+                prop::collection::vec((inner.clone(), inner), 0..4).prop_map(Value::Map),
+            ]
+        })
+    }
+
     proptest! {
         #[test]
         fn stored_values_of_any_kind_are_survived(text in ".*") {
-            let _ = (failed(&text), left_at_death(&text));
-            let _ = (score_ms(&text), state(&text));
+            let _ = (failed(&text), left_at_death(&text), state(&text));
+            prop_assert!(score_ms(&text).is_none_or(|ms| ms <= 1 << 53));
+        }
+
+        #[test]
+        fn scores_of_any_size_are_times_or_none(score: f64) {
+            prop_assert!(score_ms(&score.to_string()).is_none_or(|ms| ms <= 1 << 53));
+        }
+
+        #[test]
+        fn replies_of_any_form_are_decoded_or_refused(value in any_value()) {
+            let copy = || value.clone();
+            let refused = |error: StoreError| {
+                assert!(error.to_string().contains("unexpected form"), "{error}");
+            };
+            decode::<u64>("s", Operation::Get, copy()).map_or_else(refused, |_| ());
+            decode::<Vec<i64>>("s", Operation::Get, copy()).map_or_else(refused, |_| ());
+            decode::<(usize, i64)>("s", Operation::Get, copy()).map_or_else(refused, |_| ());
+            decode::<(u64, Vec<Value>)>("s", Operation::Get, copy()).map_or_else(refused, |_| ());
+            decode::<String>("s", Operation::Get, copy()).map_or_else(refused, |_| ());
+            decode("s", Operation::Get, copy()).map_or_else(refused, |fields| {
+                totals(fields);
+            });
+            let _ = (bytes(copy()), text(copy()));
+        }
+
+        #[test]
+        fn a_total_is_a_number_or_none(number in "-?[0-9]{1,22}|[a-z]{1,3}") {
+            let name = Value::BulkString(b"sent".to_vec());
+            let value = Value::BulkString(number.clone().into_bytes());
+            prop_assert_eq!(totals(vec![(name, value)]).sent, number.parse().unwrap_or(0));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The way of a message through this host's hands: due, reserved, kept, settled.
 
+use crate::store::Operation;
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
@@ -21,8 +22,8 @@ const ADVANCE_STEP: usize = 250;
 /// Messages whose history a script rewrites at most: each may be 6 KiB.
 pub(super) const FAIL_STEP: usize = 100;
 
-const ADVANCE: &str = "advance";
-const RESERVE: &str = "reserve";
+const ADVANCE: Operation = Operation::Advance;
+const RESERVE: Operation = Operation::Reserve;
 
 /// Payloads that are read in one request, so that it ends well within a request's time limit.
 const PAYLOADS_STEP: usize = 64;
@@ -39,7 +40,8 @@ pub(super) fn add_claim(command: &mut Cmd, claim: &Claim) {
 
 /// True for an id that no dqhost made, by the same sign as `lua/pending_to_ready.lua`.
 pub(super) fn is_foreign(id: &MessageId) -> bool {
-    id.as_str().as_bytes().get(14) != Some(&b'7')
+    // 8 are those of what handlers send.
+    !matches!(id.as_str().as_bytes().get(14), Some(b'7' | b'8'))
 }
 
 pub(super) fn persist(keys: &Keys, id: &MessageId) -> Cmd {
@@ -315,7 +317,7 @@ impl RedisStore {
                 .filter(|id| is_foreign(id))
                 .map(|id| persist(keys, id)),
         );
-        let operation = "reading payloads";
+        let operation = Operation::ReadPayloads;
         match self
             .work
             .run(operation, &commands)
@@ -333,7 +335,7 @@ impl RedisStore {
     /// Runs a script that answers 1 or 0 for each claim, in steps.
     async fn each_claim(
         &self,
-        operation: &'static str,
+        operation: Operation,
         claims: &[Claim],
         base: impl Fn() -> Cmd,
     ) -> StoreResult<Vec<Settled>> {
@@ -365,7 +367,7 @@ impl RedisStore {
             command.arg(ms(lease));
             command
         };
-        self.each_claim("extend", claims, base).await
+        self.each_claim(Operation::Extend, claims, base).await
     }
 
     pub(super) async fn release_deliveries(
@@ -387,6 +389,39 @@ impl RedisStore {
             command.arg(&k.wake);
             command
         };
-        self.each_claim("release", claims, base).await
+        self.each_claim(Operation::Release, claims, base).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn reserved_messages_of_any_form_are_read(
+            fields in prop::collection::vec(
+                prop_oneof![
+                    Just(Value::Nil),
+                    any::<i64>().prop_map(Value::Int),
+                    "[0-9]{1,12}(:[0-9]{1,12}){0,2}".prop_map(|text| Value::BulkString(text.into())),
+                    any::<Vec<u8>>().prop_map(Value::BulkString),
+                ],
+                0..24,
+            ),
+            guesses in 0_usize..3,
+        ) {
+            let guesses: Vec<MessageId> = (0..guesses).map(|n| n.to_string().into()).collect();
+            let (count, guessed) = (fields.len(), guesses.len());
+            let read = deliveries(fields, &guesses);
+            prop_assert_eq!(read.len(), count.saturating_sub(guessed) / 5);
+            for delivery in read {
+                prop_assert!(delivery.attempt >= 1 && delivery.attempt <= delivery.attempts_max);
+                let mut command = redis::cmd("X");
+                add_claim(&mut command, &delivery.claim);
+                prop_assert_eq!(command.args_iter().len(), 4);
+            }
+        }
     }
 }

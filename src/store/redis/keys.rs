@@ -85,6 +85,31 @@ impl Keys {
         }
     }
 
+    /// What the keys of all payloads start with. No character of it means anything in a pattern.
+    pub(super) fn message_prefix(&self) -> &str {
+        &self.message
+    }
+
+    /// What is under a key, as `TYPE` says it; none for what is no key of a queue, or may be anything.
+    pub(super) fn kind(key: &str) -> Option<&'static str> {
+        if key == QUEUES {
+            return Some("set");
+        }
+        let name = match key.strip_prefix("{dp:") {
+            Some(rest) => rest.split_once("}:")?.1,
+            None => key.strip_prefix("dp:")?.split_once(':')?.1,
+        };
+        Some(match name {
+            "pending" | "unack" | "dead" | "moving" | "hosts" => "zset",
+            "ready" | "retry" => "list",
+            "garbage" => "set",
+            "retry:cnt" | "attempts" | "due" | "headers" | "history" | "stats" | "moving:was"
+            | "moving:peer" | "hosts:info" => "hash",
+            name if name.starts_with("msg:") => "string",
+            _ => return None,
+        })
+    }
+
     /// The key of one payload.
     pub(super) fn message(&self, id: &MessageId) -> String {
         format!("{}{id}", self.message)

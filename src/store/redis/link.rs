@@ -6,37 +6,64 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, RedisError, RedisResult, Value};
-use redis::{Pipeline, ServerErrorKind};
+use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisError, RedisResult, Value};
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::cluster::Place;
+use super::faults::{is_no_script, needs_new_connection};
 use super::scripts::{self, Script};
-use crate::store::{StoreError, StoreResult};
-use crate::text::printable;
+use super::server::Server;
 
-/// How long to wait for a connection.
+/// How long to wait for a connection, at most.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
+
+/// Between half of a time limit and all of it. Many hosts may have lost the same server in the same
+/// moment, and limits that end together bring them all back together.
+pub(super) fn within(limit: Duration) -> Duration {
+    limit.mul_f64(0.5 + fastrand::f64() / 2.0)
+}
 
 /// How long to wait for an answer. Scripts take milliseconds; a server that is silent for longer
 /// is treated as gone.
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
 
+/// What comes of a request within a time limit.
+pub(super) async fn within_limit<T>(
+    limit: Duration,
+    request: impl Future<Output = RedisResult<T>>,
+) -> RedisResult<T> {
+    let timed_out = || RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
+    tokio::time::timeout(limit, request)
+        .await
+        .unwrap_or_else(|_| Err(timed_out()))
+}
+
 /// A connection to one server, made when first needed.
 pub(super) struct Link {
-    client: Client,
+    server: Arc<Server>,
+    /// A node of a cluster; none for whatever the URL leads to.
+    place: Place,
     /// Where the connection is served: those threads that the store was opened on, so that whoever asks
     /// may be kept from going on without keeping others from being answered.
     threads: Handle,
-    /// How errors name the server; without secrets.
-    store: Arc<str>,
-    /// Held while connecting, so that many callers make one connection. The number tells a
-    /// connection from its successors: only the one that failed is thrown away.
-    current: Mutex<(u64, Option<MultiplexedConnection>)>,
+    /// Held while connecting, so that many callers make one connection.
+    current: Mutex<Current>,
+    /// How often it was tried to connect in vain.
+    failures: AtomicU64,
     /// The last connection that failed. Apart from the mutex, since it is noted where nothing can
     /// be awaited: a request that is given up by its caller is one that was not answered in time.
     broken: AtomicU64,
+}
+
+/// What came of the last try to connect.
+#[derive(Default)]
+struct Current {
+    /// Tells a connection from its successors: only the one that failed is thrown away.
+    number: u64,
+    connection: Option<MultiplexedConnection>,
+    failure: Option<RedisError>,
 }
 
 /// Notes a connection as broken unless its request was answered.
@@ -52,45 +79,77 @@ impl Drop for Unanswered<'_> {
 }
 
 impl Link {
-    pub(super) fn new(client: Client, store: Arc<str>) -> Self {
+    pub(super) fn new(server: Arc<Server>, place: Place, threads: Handle) -> Self {
         Self {
-            client,
-            threads: Handle::current(),
-            store,
-            current: Mutex::new((0, None)),
+            server,
+            place,
+            threads,
+            current: Mutex::default(),
+            failures: AtomicU64::new(0),
             broken: AtomicU64::new(0),
         }
     }
 
     async fn connection(&self) -> RedisResult<(u64, MultiplexedConnection)> {
+        let failures = self.failures.load(Ordering::Relaxed);
         let mut current = self.current.lock().await;
-        if let (number, Some(connection)) = &*current
-            && *number > self.broken.load(Ordering::Relaxed)
+        if let Some(connection) = &current.connection
+            && current.number > self.broken.load(Ordering::Relaxed)
         {
-            return Ok((*number, connection.clone()));
+            return Ok((current.number, connection.clone()));
         }
+        // Those who waited for one try do not wait for another each, one after the other.
+        if let Some(failure) = &current.failure
+            && self.failures.load(Ordering::Relaxed) > failures
+        {
+            return Err(failure.clone());
+        }
+        match self.connect().await {
+            Ok(made) => {
+                current.number += 1;
+                current.connection = Some(made.clone());
+                Ok((current.number, made))
+            }
+            Err(error) => {
+                current.failure = Some(error.clone());
+                self.failures.fetch_add(1, Ordering::Relaxed);
+                Err(error)
+            }
+        }
+    }
+
+    async fn connect(&self) -> RedisResult<MultiplexedConnection> {
+        let limit = within(CONNECT_LIMIT);
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT_LIMIT))
+            .set_connection_timeout(Some(limit))
             .set_response_timeout(Some(ANSWER_LIMIT));
-        let client = self.client.clone();
-        let making = async move {
+        let (server, place) = (Arc::clone(&self.server), self.place.clone());
+        // Files are read and sentinels asked within the limit, too.
+        let making = within_limit(limit, async move {
+            let client = server.client(place.as_ref()).await?;
             client
                 .get_multiplexed_async_connection_with_config(&config)
                 .await
-        };
+        });
         let made = AbortOnDropHandle::new(self.threads.spawn(making));
-        let made = made.await.map_err(std::io::Error::other)??;
-        *current = (current.0 + 1, Some(made.clone()));
-        Ok((current.0, made))
+        made.await.map_err(std::io::Error::other)?
     }
 
     /// Sends commands in one round trip. Each has an answer of its own; the error is that of the
-    /// connection.
-    async fn exchange(&self, commands: &[&Cmd]) -> RedisResult<Vec<RedisResult<Value>>> {
+    /// connection. When `asking`, the node is told before each of the last commands that it was sent
+    /// here while its slot is still elsewhere.
+    pub(super) async fn exchange(
+        &self,
+        commands: &[&Cmd],
+        asking: Option<usize>,
+    ) -> RedisResult<Vec<RedisResult<Value>>> {
         let (number, mut connection) = self.connection().await?;
         let mut pipeline = Pipeline::with_capacity(commands.len());
         pipeline.ignore_errors();
-        for command in commands {
+        for (index, command) in commands.iter().enumerate() {
+            if asking.is_some_and(|from| index >= from) {
+                pipeline.add_command(redis::cmd("ASKING")).ignore();
+            }
             pipeline.add_command((*command).clone());
         }
         let unanswered = Unanswered {
@@ -111,34 +170,14 @@ impl Link {
         answer
     }
 
-    /// Sends commands in one round trip and returns their answers, or the first error among them.
-    pub(super) async fn run(
-        &self,
-        operation: &'static str,
-        commands: &[Cmd],
-    ) -> StoreResult<Vec<Value>> {
-        let answers = self.run_each(operation, commands).await?;
-        answers
-            .into_iter()
-            .collect::<RedisResult<_>>()
-            .map_err(|error| self.error(operation, &error))
-    }
-
     /// Sends commands in one round trip; each has an answer or an error of its own. Scripts that the
     /// server does not know (any more) are loaded, and only their commands sent again.
-    pub(super) async fn run_each(
+    pub(super) async fn answers(
         &self,
-        operation: &'static str,
-        commands: &[Cmd],
-    ) -> StoreResult<Vec<RedisResult<Value>>> {
-        if commands.is_empty() {
-            return Ok(Vec::new());
-        }
-        let fail = |error: RedisError| self.error(operation, &error);
-        let mut answers = self
-            .exchange(&commands.iter().collect::<Vec<_>>())
-            .await
-            .map_err(fail)?;
+        commands: &[&Cmd],
+        asking: bool,
+    ) -> RedisResult<Vec<RedisResult<Value>>> {
+        let mut answers = self.exchange(commands, asking.then_some(0)).await?;
         let unknown: Vec<usize> = answers
             .iter()
             .enumerate()
@@ -146,81 +185,20 @@ impl Link {
             .map(|(index, _)| index)
             .collect();
         if !unknown.is_empty() {
-            let mut again: Vec<Cmd> = scripts::all().into_iter().map(load).collect();
-            let loads = again.len();
-            again.extend(unknown.iter().map(|&index| commands[index].clone()));
-            let repeated = self
-                .exchange(&again.iter().collect::<Vec<_>>())
-                .await
-                .map_err(fail)?;
-            for (index, answer) in unknown.into_iter().zip(repeated.into_iter().skip(loads)) {
+            let loads: Vec<Cmd> = scripts::all().into_iter().map(load).collect();
+            let again = unknown.iter().map(|&index| commands[index]);
+            let again: Vec<&Cmd> = loads.iter().chain(again).collect();
+            let repeated = self.exchange(&again, asking.then_some(loads.len())).await?;
+            for (index, answer) in unknown
+                .into_iter()
+                .zip(repeated.into_iter().skip(loads.len()))
+            {
                 answers[index] = answer;
             }
         }
+        self.name_wrong_keys(commands, &mut answers).await;
         Ok(answers)
     }
-
-    /// What a library error means to us.
-    pub(super) fn error(&self, operation: &'static str, error: &RedisError) -> StoreError {
-        let store = self.store.to_string();
-        let reason = printable(&error.to_string()).into_owned();
-        match error.kind() {
-            ErrorKind::AuthenticationFailed | ErrorKind::Server(ServerErrorKind::NoPerm) => {
-                StoreError::Unusable {
-                    store,
-                    reason: format!("{reason}; check the user and the password in its URL"),
-                }
-            }
-            ErrorKind::Io
-            | ErrorKind::Parse
-            | ErrorKind::Server(
-                ServerErrorKind::ReadOnly
-                | ServerErrorKind::BusyLoading
-                | ServerErrorKind::MasterDown
-                | ServerErrorKind::ClusterDown
-                | ServerErrorKind::TryAgain,
-            ) => StoreError::Unreachable {
-                store,
-                operation,
-                reason,
-            },
-            ErrorKind::Client | ErrorKind::InvalidClientConfig => {
-                StoreError::Unusable { store, reason }
-            }
-            _ if matches!(error.code(), Some("NOAUTH" | "WRONGPASS")) => StoreError::Unusable {
-                store,
-                reason: format!("{reason}; give the user and the password in its URL"),
-            },
-            _ if error.code() == Some("BUSY") => StoreError::Unreachable {
-                store,
-                operation,
-                reason,
-            },
-            _ => StoreError::Refused {
-                store,
-                operation,
-                reason,
-            },
-        }
-    }
-}
-
-/// A failover or a demotion leaves connections that answer, but not for long, or only with errors.
-fn needs_new_connection(error: &RedisError) -> bool {
-    error.is_unrecoverable_error()
-        || matches!(
-            error.kind(),
-            ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown)
-        )
-}
-
-fn is_no_script(error: &RedisError) -> bool {
-    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
-}
-
-/// The server's memory is full, and it did nothing of what it was asked.
-pub(super) fn is_full(error: &RedisError) -> bool {
-    error.code() == Some("OOM")
 }
 
 fn load(script: &Script) -> Cmd {

@@ -1,5 +1,6 @@
 //! The way to another store and from one.
 
+use crate::store::Operation;
 use redis::{Cmd, Value};
 
 use super::decode::{state, text};
@@ -9,6 +10,7 @@ use super::{
     StoreResult, evalsha, scripts,
 };
 use crate::store::common::{OTHER_RUN, headers_json, history_lines, import_steps, third_store};
+use crate::text::{cut, printable};
 
 /// "state:ms", as the scripts keep it.
 fn was(record: &Record) -> String {
@@ -18,7 +20,7 @@ fn was(record: &Record) -> String {
 
 impl RedisStore {
     pub(super) async fn meet_peer(&self, queue: &QueueName, peer: &Peer) -> StoreResult<()> {
-        const OPERATION: &str = "copy";
+        const OPERATION: Operation = Operation::Copy;
         self.register(queue).await?;
         let k = self.keys(queue);
         let keys = [&k.moving, &k.moving_peer];
@@ -33,7 +35,7 @@ impl RedisStore {
         }
     }
 
-    fn refused(&self, operation: &'static str, reason: String) -> StoreError {
+    fn refused(&self, operation: Operation, reason: String) -> StoreError {
         StoreError::Refused {
             store: self.name.to_string(),
             operation,
@@ -42,7 +44,7 @@ impl RedisStore {
     }
 
     /// Runs a script that answers 0 when another copy has begun since.
-    async fn of_this_run(&self, operation: &'static str, command: Cmd) -> StoreResult<()> {
+    async fn of_this_run(&self, operation: Operation, command: Cmd) -> StoreResult<()> {
         match self.one::<i64>(&self.work, operation, command).await? {
             0 => Err(self.refused(operation, OTHER_RUN.to_owned())),
             _ => Ok(()),
@@ -55,7 +57,7 @@ impl RedisStore {
         run: &str,
         max: usize,
     ) -> StoreResult<Vec<Record>> {
-        const OPERATION: &str = "export";
+        const OPERATION: Operation = Operation::Export;
         let max = max.min(BATCH_MAX);
         if max == 0 {
             return Ok(Vec::new());
@@ -80,7 +82,7 @@ impl RedisStore {
         };
         let mut entries = Vec::with_capacity(taken.len() / 2);
         for pair in taken.chunks_exact(2) {
-            let (id, was) = (text(pair[0].clone()), text(pair[1].clone()));
+            let (id, was) = (self.nameable(&pair[0])?, text(pair[1].clone()));
             let (name, ms) = was.split_once(':').unwrap_or((&was, ""));
             let state = state(name).unwrap_or(State::Garbage);
             entries.push((MessageId::from(id), state, ms.parse().ok()));
@@ -94,7 +96,12 @@ impl RedisStore {
         if !foreign.is_empty() {
             self.work.run(OPERATION, &foreign).await?;
         }
-        let mut records = self.records(&k, entries, usize::MAX >> 1).await?;
+        // What is under a payload's key and is none must not be taken for a payload that is missing,
+        // since what has been moved is removed here.
+        let payloads = self
+            .payload_starts(&k, &entries, usize::MAX >> 1, false)
+            .await?;
+        let mut records = self.records(&k, entries, payloads).await?;
         for record in &mut records {
             let untried = record.attempts == 0 && record.state != State::Dead;
             if untried && self.has_no_budget(&k.counts, &record.id).await? {
@@ -104,6 +111,22 @@ impl RedisStore {
         Ok(records)
     }
 
+    /// An id; refused when it is no text, since what cannot be named cannot be removed once it has
+    /// been moved, and would be moved again for ever.
+    fn nameable(&self, id: &Value) -> StoreResult<String> {
+        let name = text(id.clone());
+        match id {
+            Value::BulkString(bytes) if *bytes == name.as_bytes() => Ok(name),
+            _ => Err(self.refused(
+                Operation::Export,
+                format!(
+                    "the id {} is no text; take that message out of the key :moving",
+                    printable(&cut(&name, 80))
+                ),
+            )),
+        }
+    }
+
     /// True for a message whose producer recorded no retries. Only foreign ones are asked about.
     async fn has_no_budget(&self, counts: &str, id: &MessageId) -> StoreResult<bool> {
         if !is_foreign(id) {
@@ -111,7 +134,10 @@ impl RedisStore {
         }
         let mut command = redis::cmd("HEXISTS");
         command.arg(counts).arg(id.as_str());
-        Ok(self.one::<i64>(&self.work, "export", command).await? == 0)
+        Ok(self
+            .one::<i64>(&self.work, Operation::Export, command)
+            .await?
+            == 0)
     }
 
     pub(super) async fn import_messages(
@@ -140,7 +166,7 @@ impl RedisStore {
             for record in step {
                 add_record(&mut command, record);
             }
-            self.of_this_run("import", command).await?;
+            self.of_this_run(Operation::Import, command).await?;
         }
         Ok(())
     }
@@ -170,7 +196,7 @@ impl RedisStore {
             for id in step {
                 command.arg(id.as_str());
             }
-            self.of_this_run("discard", command).await?;
+            self.of_this_run(Operation::Discard, command).await?;
         }
         Ok(())
     }
@@ -199,7 +225,7 @@ impl RedisStore {
             for id in step {
                 command.arg(id.as_str());
             }
-            self.of_this_run("admit", command).await?;
+            self.of_this_run(Operation::Admit, command).await?;
         }
         Ok(())
     }

@@ -1,133 +1,168 @@
 //! Opening: what a server must be before a message is entrusted to it.
 
+use std::fmt;
+
+use super::cluster::Cluster;
 use super::guesses::Guesses;
-use super::{
-    Arc, ConnectionAddr, IntoConnectionInfo, Link, Mutex, RedisStore, StoreError, StoreResult,
-    Wake, text,
-};
+use super::route::Route;
+use super::server::{Access, Server};
+use super::wake::Ear;
+use super::{Arc, Mutex, RedisStore, StoreError, StoreResult, Wake, text};
+use crate::store::Operation;
 
 /// Which server, and how its keys are named.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct RedisOptions {
-    /// `redis://`, `rediss://` or `unix://`, with user and password if needed.
+    /// `redis://`, `rediss://` or `unix://`, with user and password if needed; any node of a cluster; or
+    /// `redis+sentinel://HOST:PORT,HOST:PORT/MASTER/DB`.
     pub url: String,
     /// False for the key names of a delayqueue without `UseHashTagKey`.
     pub hash_tag: bool,
     /// Accept a server that may evict messages when its memory is full.
     pub allow_eviction: bool,
+    /// What the server wants before it answers.
+    pub access: Access,
 }
 
-/// The host and the port that a URL names; none for a socket of this machine.
-#[must_use]
-pub fn endpoint(url: &str) -> Option<(String, u16)> {
-    match url.into_connection_info().ok()?.addr() {
-        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-            Some((host.clone(), *port))
+impl fmt::Debug for RedisOptions {
+    /// Without the URL, which may hold a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisOptions")
+            .field("hash_tag", &self.hash_tag)
+            .field("allow_eviction", &self.allow_eviction)
+            .field("access", &self.access)
+            .finish_non_exhaustive()
+    }
+}
+
+impl RedisOptions {
+    /// With our own key names, and all else as it is safest.
+    #[must_use]
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            hash_tag: true,
+            allow_eviction: false,
+            access: Access::default(),
         }
-        _ => None,
     }
 }
 
 impl RedisStore {
     /// Connects and checks the server: Redis 7.0 or later, a master, and (unless allowed) one that
-    /// never evicts keys.
+    /// never evicts keys. Of a cluster all masters are checked that can be reached.
     ///
     /// # Errors
     ///
     /// [`StoreError::Unusable`] for what the operator must mend, [`StoreError::Unreachable`] for
     /// what may pass by itself.
     pub async fn open(options: &RedisOptions) -> StoreResult<Self> {
-        let unusable = |store: &str, reason: String| StoreError::Unusable {
-            store: store.to_owned(),
-            reason,
+        let server = Arc::new(Server::new(&options.url, options.access.clone())?);
+        let one = Route::to_one(&server);
+        let name = Arc::clone(&server.name);
+        let is_cluster = check(&one, &name, options.allow_eviction).await?;
+        let (work, leases, ear) = if is_cluster {
+            if !options.hash_tag {
+                return Err(StoreError::Unusable {
+                    store: name.to_string(),
+                    reason: NO_TAG.to_owned(),
+                });
+            }
+            let cluster = Cluster::join(server).await;
+            let cluster = cluster.map_err(|error| one.error(Operation::ReadSlots, &error))?;
+            let cluster = Arc::new(cluster);
+            check_masters(&cluster, options.allow_eviction).await?;
+            let [work, leases] = [(); 2].map(|()| Route::to_cluster(&cluster));
+            (work, leases, Ear::Cluster(cluster))
+        } else {
+            let leases = Route::to_one(&server);
+            (one, leases, Ear::One(server))
         };
-        let info = options
-            .url
-            .as_str()
-            .into_connection_info()
-            .map_err(|error| {
-                let what = error.detail().unwrap_or("it is not understood").to_owned();
-                unusable(
-                    "the Redis URL",
-                    format!("{what}; give redis://HOST:PORT/DB"),
-                )
-            })?;
-        let name: Arc<str> = match info.addr() {
-            ConnectionAddr::Tcp(host, port) => format!("redis://{host}:{port}"),
-            ConnectionAddr::TcpTls { host, port, .. } => format!("rediss://{host}:{port}"),
-            ConnectionAddr::Unix(path) => format!("unix://{}", path.display()),
-            _ => "redis".to_owned(),
-        }
-        .into();
-        let name: Arc<str> = match info.redis_settings().db() {
-            0 => name,
-            db => format!("{name}/{db}").into(),
-        };
-        let client = redis::Client::open(info)
-            .map_err(|error| unusable(&name, error.detail().unwrap_or("bad URL").to_owned()))?;
         let guesses = Arc::<Guesses>::default();
-        let mut store = Self {
-            work: Link::new(client.clone(), Arc::clone(&name)),
-            leases: Link::new(client.clone(), Arc::clone(&name)),
-            wake: Wake::new(client, Arc::clone(&guesses)),
+        Ok(Self {
+            work,
+            leases,
+            wake: Wake::new(ear, Arc::clone(&guesses)),
             guesses,
             name,
             hash_tag: options.hash_tag,
-            is_cluster: false,
+            is_cluster,
             registered: Mutex::default(),
             known: Mutex::default(),
-        };
-        store.is_cluster = store.check(options.allow_eviction).await?;
-        Ok(store)
+        })
     }
+}
 
-    /// Refuses a server that will not do. True for a node of a cluster.
-    async fn check(&self, allow_eviction: bool) -> StoreResult<bool> {
-        let answers = self.work.run("reading INFO", &[redis::cmd("INFO")]).await?;
-        let info: String = answers.into_iter().map(text).collect();
-        let unusable = |reason: String| {
-            Err(StoreError::Unusable {
-                store: self.name.to_string(),
-                reason,
-            })
+/// Why a cluster is refused.
+const NO_TAG: &str = "it is a cluster, in which the keys of a queue are together only with a hash tag \
+    in their names: leave out --no-hash-tag";
+
+/// Every master of a cluster is checked that can be reached; the others are seen to be away later.
+async fn check_masters(cluster: &Arc<Cluster>, allow_eviction: bool) -> StoreResult<()> {
+    for place in cluster.masters() {
+        let node = Route::to_node(&cluster.server, place.clone());
+        let name = match &place {
+            Some((host, port)) => format!("{} (its node {host}:{port})", cluster.server.name),
+            None => cluster.server.name.to_string(),
         };
-        let field = |name: &str| {
-            info.lines()
-                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-                .map(str::trim)
-        };
-        let version = field("redis_version").unwrap_or("unknown");
-        let major = version
-            .split('.')
-            .next()
-            .and_then(|major| major.parse::<u32>().ok());
-        if major.is_none_or(|major| major < 7) {
-            return unusable(format!(
-                "it runs Redis {version}, and dqhost needs 7.0 or later (script flags)"
-            ));
+        let checked = check(&node, &name, allow_eviction).await;
+        if let Err(error @ StoreError::Unusable { .. }) = checked {
+            return Err(error);
         }
-        if matches!(field("role"), Some("slave" | "replica")) {
-            return unusable(format!(
-                "it is a read-only replica; give the address of its master ({}:{})",
-                field("master_host").unwrap_or("unknown"),
-                field("master_port").unwrap_or("unknown"),
-            ));
-        }
-        let policy = field("maxmemory_policy").unwrap_or("unknown");
-        if policy != "noeviction" && !allow_eviction {
-            return unusable(format!(
-                "its maxmemory-policy is {policy}, so a full memory would silently delete \
-                 messages; mend it with `redis-cli CONFIG SET maxmemory-policy noeviction`, or \
-                 accept the loss with --allow-eviction"
-            ));
-        }
-        if field("aof_enabled") == Some("0") {
-            tracing::warn!(
-                store = %self.name,
-                "this Redis keeps no append-only file: its restart may lose messages \
-                 (`redis-cli CONFIG SET appendonly yes`)"
-            );
-        }
-        Ok(field("cluster_enabled") == Some("1"))
     }
+    Ok(())
+}
+
+/// Refuses a server that will not do. True for a node of a cluster.
+async fn check(route: &Route, name: &str, allow_eviction: bool) -> StoreResult<bool> {
+    let answers = route
+        .run(Operation::ReadInfo, &[redis::cmd("INFO")])
+        .await?;
+    let info: String = answers.into_iter().map(text).collect();
+    let unusable = |reason: String| {
+        Err(StoreError::Unusable {
+            store: name.to_owned(),
+            reason,
+        })
+    };
+    let field = |name: &str| {
+        info.lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+            .map(str::trim)
+    };
+    let is_cluster = field("cluster_enabled") == Some("1");
+    let version = field("redis_version").unwrap_or("unknown");
+    let major = version
+        .split('.')
+        .next()
+        .and_then(|major| major.parse::<u32>().ok());
+    if major.is_none_or(|major| major < 7) {
+        return unusable(format!(
+            "it runs Redis {version}, and dqhost needs 7.0 or later (script flags)"
+        ));
+    }
+    // Any node of a cluster knows the masters.
+    if matches!(field("role"), Some("slave" | "replica")) && !is_cluster {
+        return unusable(format!(
+            "it is a read-only replica; give the address of its master ({}:{})",
+            field("master_host").unwrap_or("unknown"),
+            field("master_port").unwrap_or("unknown"),
+        ));
+    }
+    let policy = field("maxmemory_policy").unwrap_or("unknown");
+    if policy != "noeviction" && !allow_eviction {
+        return unusable(format!(
+            "its maxmemory-policy is {policy}, so a full memory would silently delete messages; mend \
+             it with `redis-cli CONFIG SET maxmemory-policy noeviction`, or accept the loss with \
+             --allow-eviction"
+        ));
+    }
+    if field("aof_enabled") == Some("0") {
+        tracing::warn!(
+            store = %name,
+            "this Redis keeps no append-only file: its restart may lose messages \
+             (`redis-cli CONFIG SET appendonly yes`)"
+        );
+    }
+    Ok(is_cluster)
 }

@@ -1,5 +1,6 @@
 //! How a queue stands, in two round trips that cost the same whatever its length.
 
+use crate::store::Operation;
 use redis::{Cmd, Value};
 
 use super::decode::{bytes, decode, failed, left_at_death, score_ms, text, unexpected};
@@ -9,7 +10,7 @@ use super::{MessageId, Overview, QueueName, RedisStore, StoreResult};
 use crate::store::report::Failing;
 use crate::store::{FAILED_SAMPLE_MAX, FailedSample};
 
-const OPERATION: &str = "overview";
+const OPERATION: Operation = Operation::Overview;
 
 /// What tells which messages have failed, and which one is first in line.
 struct First {

@@ -1,5 +1,6 @@
 //! What people ask for. Reads only, each bounded by its page.
 
+use crate::store::Operation;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -7,9 +8,10 @@ use redis::{Cmd, Value};
 
 use super::decode::{Fields, bytes, decode, record, score_ms, state, text, totals, unexpected};
 use super::keys::Keys;
+use super::wrong_key::is_wrong_type;
 use super::{
-    BATCH_MAX, Counts, MessageId, Page, QueueName, Record, RedisStore, SeenHost, State,
-    StoreResult, evalsha, ms, scripts,
+    BATCH_MAX, Counts, MessageId, Page, QueueName, Record, RedisStore, Retention, SeenHost, State,
+    StoreResult, evalsha, evalsha_ro, ms, scripts,
 };
 
 pub(super) fn command(name: &str, key: &str) -> Cmd {
@@ -37,12 +39,12 @@ pub(super) fn count_commands(k: &Keys) -> [Cmd; COUNTS] {
 
 /// The answer to TIME, in unix milliseconds.
 pub(super) fn unix_ms((seconds, micros): (u64, u64)) -> u64 {
-    seconds * 1000 + micros / 1000
+    seconds.saturating_mul(1000).saturating_add(micros / 1000)
 }
 
 impl RedisStore {
     pub(super) async fn read_counts(&self, queue: &QueueName) -> StoreResult<Counts> {
-        const OPERATION: &str = "counting";
+        const OPERATION: Operation = Operation::Count;
         let commands = count_commands(&self.keys(queue));
         let answers = self.work.run(OPERATION, &commands).await?;
         self.counted(OPERATION, answers)
@@ -51,7 +53,7 @@ impl RedisStore {
     /// The answers to [`count_commands`].
     pub(super) fn counted(
         &self,
-        operation: &'static str,
+        operation: Operation,
         mut answers: Vec<Value>,
     ) -> StoreResult<Counts> {
         let stats = answers
@@ -70,7 +72,7 @@ impl RedisStore {
             ready,
             unack,
             retry,
-            dead: dead + garbage,
+            dead: dead.saturating_add(garbage),
             moving,
             totals,
         })
@@ -81,7 +83,7 @@ impl RedisStore {
         queue: &QueueName,
         id: &MessageId,
     ) -> StoreResult<Option<Record>> {
-        const OPERATION: &str = "get";
+        const OPERATION: Operation = Operation::Get;
         let k = self.keys(queue);
         let payload = k.message(id);
         let keys = [
@@ -98,7 +100,7 @@ impl RedisStore {
             &k.history,
             &payload,
         ];
-        let mut command = evalsha(&scripts::INSPECT, keys.map(String::as_str));
+        let mut command = evalsha_ro(&scripts::INSPECT, keys.map(String::as_str));
         command.arg(id.as_str());
         let parts: Vec<Value> = self.one(&self.work, OPERATION, command).await?;
         if parts.is_empty() {
@@ -134,22 +136,43 @@ impl RedisStore {
         if limit == 0 {
             return Ok(Vec::new());
         }
-        let entries = self.page_entries(&k, state, page.offset, limit).await?;
-        let entries = entries
+        // No list is so long, and Redis takes no larger number.
+        let offset = page.offset.min(usize::MAX >> 2);
+        let entries = self.page_entries(&k, state, offset, limit).await?;
+        let entries: Vec<_> = entries
             .into_iter()
             .map(|(id, at_ms)| (id, state, at_ms))
             .collect();
-        self.records(&k, entries, page.payload_max).await
+        let payloads = self
+            .payload_starts(&k, &entries, page.payload_max, true)
+            .await?;
+        self.records(&k, entries, payloads).await
     }
 
-    /// What is known of messages whose states and times are known.
+    pub(super) async fn read_past_retention(
+        &self,
+        queue: &QueueName,
+        Retention { age, number }: Retention,
+    ) -> StoreResult<Vec<MessageId>> {
+        let k = self.keys(queue);
+        // Not the form for readers only: hosts ask, whose users need not have it.
+        let mut command = evalsha(&scripts::PAST_RETENTION, [k.dead.as_str()]);
+        command
+            .arg(age.map_or(String::new(), |age| ms(age).to_string()))
+            .arg(number.map_or(String::new(), |number| number.to_string()))
+            .arg(BATCH_MAX);
+        let ids: Vec<Value> = self.one(&self.work, Operation::List, command).await?;
+        Ok(ids.into_iter().map(|id| text(id).into()).collect())
+    }
+
+    /// What is known of messages whose states, times and payloads are known.
     pub(super) async fn records(
         &self,
         k: &Keys,
         entries: Vec<(MessageId, State, Option<u64>)>,
-        payload_max: usize,
+        payloads: Vec<Option<Vec<u8>>>,
     ) -> StoreResult<Vec<Record>> {
-        const OPERATION: &str = "listing";
+        const OPERATION: Operation = Operation::List;
         if entries.is_empty() {
             return Ok(Vec::new());
         }
@@ -169,10 +192,7 @@ impl RedisStore {
             decode(&self.name, OPERATION, answer)
         };
         let (left, attempts, headers, history) = (hash()?, hash()?, hash()?, hash()?);
-        let mut payloads = self
-            .payload_starts(k, &entries, payload_max)
-            .await?
-            .into_iter();
+        let mut payloads = payloads.into_iter();
         let rows = left.into_iter().zip(attempts).zip(headers).zip(history);
         let mut records = Vec::with_capacity(entries.len());
         for ((id, state, at_ms), (((left, attempts), headers), history)) in
@@ -191,14 +211,16 @@ impl RedisStore {
     }
 
     /// The first bytes of each payload; none where it is missing, and for all when none are wanted.
-    async fn payload_starts(
+    /// What is there and no payload is an error, or as good as missing to those who only look.
+    pub(super) async fn payload_starts(
         &self,
         k: &Keys,
         entries: &[(MessageId, State, Option<u64>)],
         payload_max: usize,
+        only_looks: bool,
     ) -> StoreResult<Vec<Option<Vec<u8>>>> {
-        const OPERATION: &str = "listing";
-        if payload_max == 0 {
+        const OPERATION: Operation = Operation::List;
+        if payload_max == 0 || entries.is_empty() {
             return Ok(vec![None; entries.len()]);
         }
         let keys: Vec<String> = entries.iter().map(|(id, ..)| k.message(id)).collect();
@@ -208,8 +230,14 @@ impl RedisStore {
             range
         };
         let ranges: Vec<Cmd> = keys.iter().map(range).collect();
-        let answers = self.work.run(OPERATION, &ranges).await?;
-        let mut payloads: Vec<Option<Vec<u8>>> = answers.into_iter().map(bytes).collect();
+        let mut payloads: Vec<Option<Vec<u8>>> = Vec::with_capacity(keys.len());
+        for answer in self.work.run_each(OPERATION, &ranges).await? {
+            payloads.push(match answer {
+                Ok(payload) => bytes(payload),
+                Err(error) if only_looks && is_wrong_type(&error) => None,
+                Err(error) => return Err(self.work.error(OPERATION, &error)),
+            });
+        }
         // Of a payload that is not there the range is empty as well.
         let is_empty = |at: &usize| payloads[*at].as_ref().is_none_or(Vec::is_empty);
         let empty: Vec<usize> = (0..payloads.len()).filter(is_empty).collect();
@@ -235,7 +263,7 @@ impl RedisStore {
         offset: usize,
         limit: usize,
     ) -> StoreResult<Vec<(MessageId, Option<u64>)>> {
-        const OPERATION: &str = "listing";
+        const OPERATION: Operation = Operation::List;
         let sorted = |key: &str, newest_first: bool| {
             let mut c = command("ZRANGE", key);
             c.arg(offset).arg(offset + limit - 1);
@@ -259,8 +287,9 @@ impl RedisStore {
             State::Ready => list(&k.ready),
             State::Retry => list(&k.retry),
             State::Garbage => {
-                let mut c = command("SRANDMEMBER", &k.garbage);
-                c.arg(limit);
+                // A set has no order but that in which it is kept, which stays as long as it does.
+                let mut c = command("SORT_RO", &k.garbage);
+                c.arg(&["BY", "nosort", "LIMIT"]).arg(offset).arg(limit);
                 c
             }
         };
@@ -288,7 +317,7 @@ impl RedisStore {
         queue: &QueueName,
         silence: Duration,
     ) -> StoreResult<Vec<SeenHost>> {
-        const OPERATION: &str = "listing the hosts";
+        const OPERATION: Operation = Operation::ListHosts;
         let k = self.keys(queue);
         let mut beats = command("ZRANGE", &k.hosts);
         beats.arg(0).arg(-1).arg("WITHSCORES");
@@ -298,12 +327,16 @@ impl RedisStore {
             <[Value; 3]>::try_from(answers).map_err(|_| unexpected(&self.name, OPERATION))?;
         let now_ms = unix_ms(decode(&self.name, OPERATION, time)?);
         let since = now_ms.saturating_sub(ms(silence));
-        let beats: Vec<(String, String)> = decode(&self.name, OPERATION, beats)?;
-        let infos: HashMap<String, String> = decode(&self.name, OPERATION, infos)?;
-        let seen = |(id, beat): (String, String)| {
-            let at_ms = score_ms(&beat).filter(|at_ms| *at_ms >= since)?;
+        let beats: Vec<(Value, Value)> = decode(&self.name, OPERATION, beats)?;
+        let infos: Vec<(Value, Value)> = decode(&self.name, OPERATION, infos)?;
+        let infos: HashMap<String, String> = infos
+            .into_iter()
+            .map(|(id, info)| (text(id), text(info)))
+            .collect();
+        let seen = |(id, beat): (Value, Value)| {
+            let at_ms = score_ms(&text(beat)).filter(|at_ms| *at_ms >= since)?;
             Some(SeenHost {
-                info: serde_json::from_str(infos.get(&id)?).ok()?,
+                info: serde_json::from_str(infos.get(&text(id))?).ok()?,
                 seen_ms_ago: now_ms.saturating_sub(at_ms),
             })
         };

@@ -21,6 +21,7 @@ fn included(name: &str) -> &'static str {
         "fail" => include_str!("../../../lua/include/fail.lua"),
         "redriven" => include_str!("../../../lua/include/redriven.lua"),
         "run" => include_str!("../../../lua/include/run.lua"),
+        "marks" => include_str!("../../../lua/include/marks.lua"),
         other => panic!("lua/include/{other}.lua is not compiled in: add it to included()"),
     }
 }
@@ -70,6 +71,7 @@ scripts! {
     REDRIVE = "redrive";
     REDRIVE_EDITED = "redrive_edited";
     DELETE_DEAD = "delete_dead";
+    PAST_RETENTION = "past_retention";
     MEET = "meet";
     EXPORT = "export";
     IMPORT = "import";
@@ -77,6 +79,8 @@ scripts! {
     ADMIT = "admit";
     INSPECT = "inspect";
     HEARTBEAT = "heartbeat";
+    AUDIT = "audit";
+    AUDIT_REPAIR = "audit_repair";
 }
 
 #[cfg(test)]

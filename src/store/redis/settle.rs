@@ -1,14 +1,15 @@
 //! How deliveries end: one script for each way, all of a batch in one round trip. An ack that takes
 //! messages along is a call of its own, since it may be refused for lack of memory alone.
 
+use crate::store::Operation;
 use std::sync::Arc;
 
 use redis::Cmd;
 
 use super::decode::{decode, settled, unexpected};
 use super::deliver::{FAIL_STEP, add_claim};
+use super::faults::is_full;
 use super::keys::Keys;
-use super::link::is_full;
 use super::write::add_message;
 use super::{
     Claim, NewMessage, QueueName, RedisStore, Settled, Settlement, StoreError, StoreResult,
@@ -53,7 +54,7 @@ impl RedisStore {
         queue: &QueueName,
         step: &[(Claim, Settlement)],
     ) -> StoreResult<Vec<Settled>> {
-        const OPERATION: &str = "settle";
+        const OPERATION: Operation = Operation::Settle;
         let targets = |place: usize| outbox(&step[place].1).iter().map(|sent| &sent.queue);
         let all = (0..step.len()).flat_map(targets).collect();
         let unlisted = self.register_all(&self.leases, all).await?;

@@ -1,5 +1,6 @@
 //! What goes in, and what people do to messages that wait or are dead.
 
+use crate::store::Operation;
 use redis::Cmd;
 
 use super::decode::unexpected;
@@ -38,7 +39,7 @@ impl RedisStore {
         queue: &QueueName,
         messages: &[NewMessage],
     ) -> StoreResult<Vec<Sent>> {
-        const OPERATION: &str = "send";
+        const OPERATION: Operation = Operation::Send;
         self.register(queue).await?;
         let keys = self.keys(queue);
         let mut sent = Vec::with_capacity(messages.len());
@@ -94,7 +95,10 @@ impl RedisStore {
             let mut command = evalsha(&scripts::CANCEL, keys.map(String::as_str));
             command.arg(id.as_str());
             result.push(
-                match self.one::<i64>(&self.work, "cancel", command).await? {
+                match self
+                    .one::<i64>(&self.work, Operation::Cancel, command)
+                    .await?
+                {
                     1 => Cancelled::Done,
                     2 => Cancelled::InHand,
                     _ => Cancelled::Unknown,
@@ -110,7 +114,7 @@ impl RedisStore {
         ids: &[MessageId],
         due: Due,
     ) -> StoreResult<Vec<Rescheduled>> {
-        const OPERATION: &str = "reschedule";
+        const OPERATION: Operation = Operation::Reschedule;
         let k = self.keys(queue);
         let mut result = Vec::with_capacity(ids.len());
         for id in ids {
@@ -144,7 +148,8 @@ impl RedisStore {
         let k = self.keys(queue);
         let mut command = evalsha(&scripts::PAUSE, [k.paused.as_str()]);
         command.arg(&k.wake).arg(u8::from(paused));
-        self.one::<i64>(&self.work, "pause", command).await?;
+        self.one::<i64>(&self.work, Operation::Pause, command)
+            .await?;
         Ok(())
     }
 
@@ -154,7 +159,7 @@ impl RedisStore {
         ids: &[MessageId],
         retries: Option<u32>,
     ) -> StoreResult<Vec<Redriven>> {
-        const OPERATION: &str = "redrive";
+        const OPERATION: Operation = Operation::Redrive;
         let k = self.keys(queue);
         let mut result = Vec::with_capacity(ids.len());
         for step in ids.chunks(BATCH_MAX) {
@@ -227,7 +232,7 @@ impl RedisStore {
             .arg(old.as_str())
             .arg(new.as_str())
             .arg(payload);
-        let code: i64 = self.one(&self.work, "redrive", command).await?;
+        let code: i64 = self.one(&self.work, Operation::Redrive, command).await?;
         Ok(if code == 1 {
             Redriven::As(new)
         } else {
@@ -240,7 +245,7 @@ impl RedisStore {
         queue: &QueueName,
         ids: &[MessageId],
     ) -> StoreResult<Vec<bool>> {
-        const OPERATION: &str = "deleting dead letters";
+        const OPERATION: Operation = Operation::DeleteDead;
         let k = self.keys(queue);
         let mut result = Vec::with_capacity(ids.len());
         for step in ids.chunks(BATCH_MAX) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::error::Failure;
-use super::queue::{Change, QueueRow, code, count, signed, unsigned};
+use super::queue::{Change, QueueRow, code, count, signed, text, unsigned};
 use super::settle::{Failed, Held};
 use crate::clock::Now;
 use crate::message::{Attempt, Claim, Delivery, Due, NewMessage, Sent, State, Token};
@@ -323,11 +323,11 @@ fn in_line(
                 let attempt = count(row.get(4)?).saturating_add(1);
                 let delivery = Delivery {
                     claim: Claim {
-                        id: row.get::<_, String>(1)?.into(),
+                        id: text(row, 1)?.into(),
                         token: Token(String::new()),
                     },
                     payload: row.get(2)?,
-                    headers: headers(row.get_ref(3)?.as_str()?),
+                    headers: headers(&text(row, 3)?),
                     attempt,
                     attempts_max: attempt.saturating_add(count(row.get(5)?)),
                     due_at_ms: row.get::<_, Option<i64>>(6)?.map(unsigned),

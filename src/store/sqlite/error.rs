@@ -1,5 +1,6 @@
 //! What SQLite's errors mean for who asked.
 
+use crate::store::Operation;
 use rusqlite::ErrorCode;
 use rusqlite::ffi::SQLITE_IOERR_WRITE;
 
@@ -24,7 +25,7 @@ impl From<rusqlite::Error> for Failure {
 }
 
 /// The error for people: which store, what was tried, why not, what mends it.
-pub(super) fn store_error(store: &str, operation: &'static str, failure: &Failure) -> StoreError {
+pub(super) fn store_error(store: &str, operation: Operation, failure: &Failure) -> StoreError {
     let unusable = |reason: String| StoreError::Unusable {
         store: store.to_owned(),
         reason,

@@ -5,7 +5,7 @@ use rusqlite::{OptionalExtension, params};
 
 use super::error::Failure;
 use super::people;
-use super::queue::{Change, code, count, signed, state, unsigned};
+use super::queue::{Change, code, count, signed, state, text, unsigned};
 use crate::message::{Attempt, MessageId, Record, State};
 use crate::store::common::{OTHER_RUN, append_history, headers_json, history_lines, third_store};
 use crate::store::{BATCH_MAX, Peer};
@@ -66,6 +66,8 @@ pub(super) fn export(
         .query_map(params![change.row.id, signed(max as u64)], |row| {
             let state = state(row.get(1)?);
             let mut record = people::record(row)?;
+            // What cannot be named exactly could not be removed once it has been moved.
+            record.id = row.get::<_, String>(0)?.into();
             record.state = state;
             record.at_ms = match state {
                 State::Pending | State::Dead => Some(unsigned(row.get(2)?)),
@@ -196,7 +198,7 @@ fn note_missing_payload(change: &Change<'_>, seq: i64) -> rusqlite::Result<()> {
     let (failed, lines): (i64, String) = change
         .tx
         .prepare_cached("SELECT failed, history FROM messages WHERE seq = ?1")?
-        .query_row([seq], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        .query_row([seq], |row| Ok((row.get(0)?, text(row, 1)?)))?;
     let attempt = Attempt {
         attempt: count(failed),
         at_ms: change.now.ms,

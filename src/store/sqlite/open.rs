@@ -1,5 +1,6 @@
 //! Opening: what a file must be before a message is entrusted to it.
 
+use crate::store::{Operation, Side};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -105,7 +106,9 @@ impl SqliteStore {
     pub async fn open(options: &SqliteOptions) -> StoreResult<Self> {
         let options = options.clone();
         // Opening may wait for other processes.
+        Operation::Open.passes(Side::Before);
         let opened = tokio::task::spawn_blocking(move || open(options)).await;
+        Operation::Open.passes(Side::After);
         opened.unwrap_or_else(|error| {
             Err(StoreError::Unusable {
                 store: "the embedded store".to_owned(),
@@ -116,7 +119,7 @@ impl SqliteStore {
 }
 
 fn open(options: SqliteOptions) -> StoreResult<SqliteStore> {
-    const OPERATION: &str = "opening";
+    const OPERATION: Operation = Operation::Open;
     let (path, name) = match &options.place {
         Place::Memory => (None, "memory (nothing is kept)".to_owned()),
         Place::File(path) => {

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::deliver::first_place_in;
-use super::queue::{QueueRow, code, count, signed, unsigned};
+use super::queue::{QueueRow, code, count, signed, text, unsigned};
 use crate::message::{MessageId, State};
 use crate::store::report::Failing;
 use crate::store::{FAILED_SAMPLE_MAX, FailedSample, Overview};
@@ -31,7 +31,7 @@ fn oldest_ready_ms(connection: &Connection, row: &QueueRow) -> rusqlite::Result<
              WHERE queue = ?1 AND state = ?2 ORDER BY place, seq LIMIT 1",
         )?
         .query_row([row.id, code(State::Ready)], |row| {
-            Ok((row.get(0)?, row.get(1)?))
+            Ok((text(row, 0)?, row.get(1)?))
         })
         .optional()?;
     Ok(first.and_then(|(id, due_ms)| {

@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::deliver::{due_ms, first_place_in, waiting};
 use super::error::Failure;
-use super::queue::{Change, QueueRow, code, count, signed, state, unsigned};
+use super::queue::{Change, QueueRow, code, count, signed, state, text, unsigned};
 use crate::message::{Due, HistoryEntry, MessageId, NewMessage, QueueName, Record, State};
 use crate::store::common::{headers, history, ms};
 use crate::store::{BATCH_MAX, Cancelled, HostInfo, Page, Redriven, Rescheduled, SeenHost};
@@ -19,13 +19,13 @@ pub(super) fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
     let place: i64 = row.get(2)?;
     let has_time = matches!(state, State::Pending | State::Unack | State::Dead);
     Ok(Record {
-        id: row.get::<_, String>(0)?.into(),
+        id: text(row, 0)?.into(),
         state,
         at_ms: has_time.then(|| unsigned(place)),
         attempts: count(row.get(3)?),
         retries_left: count(row.get(4)?),
-        headers: headers(row.get_ref(5)?.as_str()?),
-        history: history(row.get_ref(6)?.as_str()?),
+        headers: headers(&text(row, 5)?),
+        history: history(&text(row, 6)?),
         payload: row.get(7)?,
     })
 }
@@ -266,7 +266,7 @@ impl DeadLetter {
     ) -> Result<MessageId, Failure> {
         let budget = match retries {
             Some(retries) => i64::from(retries),
-            None if self.failed > 0 => self.failed - 1 + self.retries_left,
+            None if self.failed > 0 => (self.failed - 1).saturating_add(self.retries_left),
             None => i64::from(NewMessage::RETRIES_DEFAULT),
         };
         let new = MessageId::new();
@@ -301,7 +301,7 @@ impl DeadLetter {
 pub(super) fn queues(connection: &Connection) -> rusqlite::Result<Vec<QueueName>> {
     let names: Vec<String> = connection
         .prepare_cached("SELECT name FROM queues")?
-        .query_map([], |row| row.get(0))?
+        .query_map([], |row| text(row, 0))?
         .collect::<rusqlite::Result<_>>()?;
     let mut queues: Vec<QueueName> = names.iter().filter_map(|name| name.parse().ok()).collect();
     queues.sort();
@@ -357,7 +357,7 @@ pub(super) fn hosts(
             "SELECT info, beat_ms FROM hosts WHERE queue = ?1 AND beat_ms >= ?2 ORDER BY host",
         )?
         .query_map(params![row.id, signed(since_ms)], |row| {
-            Ok((row.get(0)?, row.get(1)?))
+            Ok((text(row, 0)?, row.get(1)?))
         })?
         .collect::<rusqlite::Result<_>>()?;
     let seen = |(info, beat_ms): (String, i64)| {

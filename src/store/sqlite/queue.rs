@@ -22,6 +22,13 @@ pub(super) fn count(number: i64) -> u32 {
     u32::try_from(number.max(0)).unwrap_or(u32::MAX)
 }
 
+/// Text of a column. The file may come from anywhere, and SQLite checks no text: what is no UTF-8 is
+/// replaced, so that one such row does not keep all others from being read.
+pub(super) fn text(row: &Row<'_>, index: usize) -> rusqlite::Result<String> {
+    let bytes = row.get_ref(index)?.as_bytes()?;
+    Ok(String::from_utf8_lossy(bytes).into_owned())
+}
+
 /// That of pending.
 const FIRST_CODE: i64 = 2;
 
@@ -80,6 +87,10 @@ impl QueueRow {
 
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         let total = |name| row.get(name).map(unsigned);
+        let lossy = |name| -> rusqlite::Result<Option<String>> {
+            let bytes = row.get_ref(name)?.as_bytes_or_null()?;
+            Ok(bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
+        };
         Ok(Self {
             id: row.get("queue")?,
             head: row.get("head")?,
@@ -94,8 +105,8 @@ impl QueueRow {
                 row.get("dead")?,
                 row.get("moving")?,
             ],
-            peer: row.get("peer")?,
-            run: row.get("run")?,
+            peer: lossy("peer")?,
+            run: lossy("run")?,
             paused: row.get("paused")?,
             totals: Totals {
                 sent: total("sent")?,
@@ -154,6 +165,20 @@ impl QueueRow {
     pub(super) fn depth(&self, state: State) -> u64 {
         let place = usize::try_from(code(state) - FIRST_CODE).unwrap_or(0);
         unsigned(self.depths[place])
+    }
+
+    /// The depths as they are kept, from pending on in the order of the codes.
+    pub(super) fn depths(&self) -> [i64; 7] {
+        self.depths
+    }
+
+    /// Keeps depths that were counted.
+    pub(super) fn set_depths(&mut self, depths: [i64; 7]) {
+        self.depths = depths;
+        // The schema wants a name when messages are moving, and it has been lost.
+        if depths[6] > 0 && self.peer.is_none() {
+            self.peer = Some("an unknown store".to_owned());
+        }
     }
 
     pub(super) fn counts(&self) -> Counts {
@@ -238,26 +263,26 @@ impl<'t> Change<'t> {
         for (state, by) in [(from, -1), (to, 1)] {
             if let Some(state) = state {
                 let place = usize::try_from(code(state) - FIRST_CODE).unwrap_or(0);
-                self.row.depths[place] += by;
+                self.row.depths[place] = self.row.depths[place].saturating_add(by);
             }
         }
     }
 
     /// A place behind all that are in line.
     pub(super) fn last_place(&mut self) -> i64 {
-        self.row.tail += 1;
+        self.row.tail = self.row.tail.saturating_add(1);
         self.row.tail - 1
     }
 
     /// A place before all that are in line.
     pub(super) fn first_place(&mut self) -> i64 {
-        self.row.head -= 1;
+        self.row.head = self.row.head.saturating_sub(1);
         self.row.head + 1
     }
 
     /// A token that no delivery of this queue has had, but for those that a power cut has undone.
     pub(super) fn next_token(&mut self) -> i64 {
-        self.row.delivery += 1;
+        self.row.delivery = self.row.delivery.wrapping_add(1);
         self.row.delivery
     }
 }

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::Room;
 use super::deliver::{self, waiting};
 use super::error::Failure;
-use super::queue::{Change, code, signed};
+use super::queue::{Change, code, signed, text};
 use crate::message::{Attempt, Claim, Outgoing, State};
 use crate::store::common::{append_history, by_queue, ms};
 use crate::store::{Settled, Settlement};
@@ -41,7 +41,7 @@ impl Held {
             seq: row.get(0)?,
             failed: row.get(1)?,
             retries_left: row.get(2)?,
-            history: row.get(3)?,
+            history: text(row, 3)?,
         })
     }
 
@@ -96,7 +96,7 @@ impl Held {
                 self.seq,
                 code(to),
                 place,
-                self.failed + 1,
+                self.failed.saturating_add(1),
                 self.retries_left - i64::from(!is_over),
                 append_history(&self.history, &line),
                 (to == State::Pending).then_some(place),

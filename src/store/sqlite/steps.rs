@@ -1,13 +1,15 @@
 //! How a method becomes transactions: each step is one, and so is each look.
 
+use crate::store::{Operation, Side};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::SqliteStore;
 use super::error::{Failure, store_error};
 use super::queue::{Change, QueueRow};
+use super::thread::ConnectionThread;
 use crate::message::QueueName;
 use crate::store::{BATCH_MAX, Cancelled, Redriven, Rescheduled, Settled, StoreError, StoreResult};
 
@@ -99,7 +101,7 @@ impl Answer for bool {
 }
 
 impl SqliteStore {
-    fn panicked(&self, operation: &'static str) -> StoreError {
+    fn panicked(&self, operation: Operation) -> StoreError {
         StoreError::Refused {
             store: self.name.to_string(),
             operation,
@@ -107,10 +109,24 @@ impl SqliteStore {
         }
     }
 
+    async fn on<T: Send + 'static>(
+        &self,
+        thread: &ConnectionThread,
+        operation: Operation,
+        transaction: impl FnOnce(&mut Connection) -> Result<T, Failure> + Send + 'static,
+    ) -> StoreResult<T> {
+        operation.passes(Side::Before);
+        let answer = thread.run(transaction).await;
+        operation.passes(Side::After);
+        answer
+            .map_err(|_| self.panicked(operation))?
+            .map_err(|failure| store_error(&self.name, operation, &failure))
+    }
+
     /// One transaction on a queue. None when there is no such queue and it is not to be made.
     pub(super) async fn change<T: Send + 'static>(
         &self,
-        operation: &'static str,
+        operation: Operation,
         queue: &QueueName,
         terms: Terms,
         work: impl FnOnce(&mut Change<'_>) -> Result<T, Failure> + Send + 'static,
@@ -136,17 +152,30 @@ impl SqliteStore {
             }
             Ok(Some(done))
         };
-        self.write
-            .run(transaction)
-            .await
-            .map_err(|_| self.panicked(operation))?
-            .map_err(|failure| store_error(&self.name, operation, &failure))
+        self.on(&self.write, operation, transaction).await
+    }
+
+    /// One transaction on what belongs to no queue, or to one that has no row.
+    pub(super) async fn change_file<T: Send + 'static>(
+        &self,
+        operation: Operation,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, Failure> + Send + 'static,
+    ) -> StoreResult<T> {
+        let syncing = Arc::clone(&self.syncing);
+        let transaction = move |connection: &mut Connection| -> Result<T, Failure> {
+            syncing.set(connection, Terms::CHANGE)?;
+            let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let done = work(&tx)?;
+            tx.commit()?;
+            Ok(done)
+        };
+        self.on(&self.write, operation, transaction).await
     }
 
     /// One look.
     pub(super) async fn look<T: Send + 'static>(
         &self,
-        operation: &'static str,
+        operation: Operation,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> StoreResult<T> {
         // One transaction, so that all of it is of one moment.
@@ -155,17 +184,13 @@ impl SqliteStore {
             Ok(work(&tx)?)
         };
         let thread = self.read.as_ref().unwrap_or(&self.write);
-        thread
-            .run(look)
-            .await
-            .map_err(|_| self.panicked(operation))?
-            .map_err(|failure| store_error(&self.name, operation, &failure))
+        self.on(thread, operation, look).await
     }
 
     /// One look at a queue; none when there is no such queue.
     pub(super) async fn look_at<T: Send + 'static>(
         &self,
-        operation: &'static str,
+        operation: Operation,
         queue: &QueueName,
         work: impl FnOnce(&Connection, &QueueRow) -> rusqlite::Result<T> + Send + 'static,
     ) -> StoreResult<Option<T>> {
@@ -181,7 +206,7 @@ impl SqliteStore {
     /// Changes in steps, each a transaction, with one answer for each item.
     pub(super) async fn change_each<I, A>(
         &self,
-        (operation, terms): (&'static str, Terms),
+        (operation, terms): (Operation, Terms),
         queue: &QueueName,
         items: &[I],
         work: impl Fn(&mut Change<'_>, &[I]) -> Result<Vec<A>, Failure> + Clone + Send + 'static,

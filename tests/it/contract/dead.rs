@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dqhost::message::{Due, HistoryEntry, MessageId, NewMessage, State};
-use dqhost::store::{HostInfo, Page, Redriven, Settled, Settlement, Store};
+use dqhost::store::{HostInfo, Page, Redriven, Retention, Settled, Settlement, Store};
 
 use super::tools::*;
 use crate::support::PATIENCE;
@@ -121,6 +121,31 @@ pub(crate) async fn a_deleted_dead_letter_is_gone(store: &dyn Store) {
     );
 }
 
+pub(crate) async fn dead_letters_past_their_retention_are_named(store: &dyn Store) {
+    let past = async |age, number| {
+        let retention = Retention { age, number };
+        store.past_retention(&queue(), retention).await.unwrap()
+    };
+    assert_eq!(past(Some(Duration::ZERO), Some(0)).await, []);
+    let mut ids = Vec::new();
+    for n in 0..3 {
+        ids.push(dead_letter(store, &format!("payload {n}"), 3).await);
+    }
+    send(store, "alive", Due::NOW, 3).await;
+    assert_eq!(past(None, None).await, []);
+    assert_eq!(past(Some(LONG), Some(3)).await, []);
+    assert_eq!(past(Some(Duration::ZERO), None).await, ids);
+    assert_eq!(past(None, Some(2)).await, ids[..1]);
+    assert_eq!(past(Some(LONG), Some(2)).await, ids[..1]);
+    assert_eq!(past(None, Some(0)).await.len(), 3);
+    let other = "other".parse().unwrap();
+    let retention = Retention {
+        age: Some(Duration::ZERO),
+        number: Some(0),
+    };
+    assert_eq!(store.past_retention(&other, retention).await.unwrap(), []);
+}
+
 pub(crate) async fn dead_letters_are_listed_latest_first_in_pages(store: &dyn Store) {
     let mut ids = Vec::new();
     for n in 0..5 {
@@ -184,6 +209,36 @@ pub(crate) async fn dead_letters_are_listed_latest_first_in_pages(store: &dyn St
     for state in [State::Pending, State::Unack, State::Retry, State::Garbage] {
         assert!(store.list(&queue(), state, page).await.unwrap().is_empty());
     }
+}
+
+pub(crate) async fn what_is_not_buried_yet_is_listed_in_pages(store: &dyn Store) {
+    let mut ids = Vec::new();
+    for _ in 0..5 {
+        ids.push(send(store, "a", Due::NOW, 3).await);
+        let claim = reserve_one(store, LONG).await.claim;
+        settle(store, &claim, reject()).await;
+    }
+    // One that was buried meanwhile is dead.
+    let mut listed = Vec::new();
+    for state in [State::Garbage, State::Dead] {
+        for offset in (0..).step_by(2) {
+            let page = Page {
+                offset,
+                limit: 2,
+                payload_max: 0,
+            };
+            let records = store.list(&queue(), state, page).await.unwrap();
+            let is_last = records.is_empty();
+            listed.extend(records.into_iter().map(|record| record.id));
+            if is_last {
+                break;
+            }
+            assert!(listed.len() <= ids.len(), "{listed:?}");
+        }
+    }
+    listed.sort();
+    ids.sort();
+    assert_eq!(listed, ids);
 }
 
 pub(crate) async fn the_history_is_bounded(store: &dyn Store) {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use dqhost::message::{Due, HistoryEntry, MessageId, NewMessage, State};
 use dqhost::store::{
-    BATCH_MAX, FAILED_SAMPLE_MAX, FailedAt, FailedSample, First, Overview, Page, Redriven,
-    Rescheduled, Settled, Settlement, Store,
+    Audit, AuditReport, BATCH_MAX, FAILED_SAMPLE_MAX, FailedAt, FailedSample, First, Overview,
+    Page, Redriven, Rescheduled, Settled, Settlement, Store,
 };
 
 use super::tools::*;
@@ -399,4 +399,20 @@ pub(crate) async fn an_edited_redrive_is_a_new_message_and_keeps_the_dead_letter
     };
     let listed = store.list(&queue(), State::Dead, page).await.unwrap();
     assert_eq!(listed.len(), 1);
+}
+
+pub(crate) async fn an_audit_of_what_is_right_finds_nothing_and_changes_nothing(store: &dyn Store) {
+    let how = Audit {
+        repair: true,
+        settling: Duration::ZERO,
+    };
+    let nothing = AuditReport::default();
+    assert_eq!(store.audit(&queue(), how).await.unwrap(), nothing);
+    let filled = crate::audit::fill(store).await;
+    let before = depths(store).await;
+    assert_eq!(store.audit(&queue(), how).await.unwrap(), nothing);
+    assert_eq!(store.audit_store(true).await.unwrap(), nothing);
+    assert_eq!(depths(store).await, before);
+    crate::audit::nothing_is_lost(store, &filled, &[]).await;
+    assert_eq!(store.audit(&queue(), how).await.unwrap(), nothing);
 }

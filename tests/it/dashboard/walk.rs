@@ -226,6 +226,22 @@ fn an_operator_without_a_host_sees_and_steers_all_queues() {
 }
 
 #[test]
+fn what_was_sent_under_a_key_is_not_sent_again() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("dqhost.db");
+    let store = path.to_str().unwrap();
+    let args = ["send", "x", "--in", "1h", "--idempotency-key", "k"];
+    let id = stdout(&run(Some(store), &args, 0));
+    let mut tty = Tty::start(store, &["top"], (120, 24));
+    tty.wait_for("> default");
+    tty.keys(":send y --idempotency-key k\r");
+    tty.wait_for(&format!("{} is there already", id.trim()));
+    assert_eq!(stats(store, "default")["ready"], 0);
+    tty.keys("q");
+    tty.end(0);
+}
+
+#[test]
 fn of_many_queues_each_is_kept_up_to_date() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("dqhost.db");

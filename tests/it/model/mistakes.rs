@@ -10,8 +10,8 @@ use dqhost::message::{
     Claim, Delivery, Due, MessageId, NewMessage, Outgoing, QueueName, Record, Sent, State,
 };
 use dqhost::store::{
-    Advanced, Cancelled, Counts, HostInfo, Overview, Page, Peer, Redriven, Rescheduled,
-    Reservation, SeenHost, Settled, Settlement, Store, StoreResult,
+    Advanced, Audit, AuditReport, Cancelled, Counts, HostInfo, Overview, Page, Peer, Redriven,
+    Rescheduled, Reservation, Retention, SeenHost, Settled, Settlement, Store, StoreResult,
 };
 
 use super::run::World;
@@ -290,6 +290,14 @@ impl Store for Mistaken {
         self.inner.redrive_edited(queue, id, payload, retries).await
     }
 
+    async fn past_retention(
+        &self,
+        queue: &QueueName,
+        retention: Retention,
+    ) -> StoreResult<Vec<MessageId>> {
+        self.inner.past_retention(queue, retention).await
+    }
+
     async fn delete_dead(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<bool>> {
         self.inner.delete_dead(queue, ids).await
     }
@@ -312,6 +320,14 @@ impl Store for Mistaken {
 
     async fn admit(&self, queue: &QueueName, run: &str, ids: &[MessageId]) -> StoreResult<()> {
         self.inner.admit(queue, run, ids).await
+    }
+
+    async fn audit(&self, queue: &QueueName, how: Audit) -> StoreResult<AuditReport> {
+        self.inner.audit(queue, how).await
+    }
+
+    async fn audit_store(&self, repair: bool) -> StoreResult<AuditReport> {
+        self.inner.audit_store(repair).await
     }
 
     async fn queues(&self) -> StoreResult<Vec<QueueName>> {

@@ -7,8 +7,8 @@ use dqhost::message::{
     Delivery, Due, HistoryEntry, MessageId, NewMessage, Outgoing, QueueName, Record, State,
 };
 use dqhost::store::{
-    Advanced, First, HostInfo, Page, Peer, Redriven, Rescheduled, Reservation, Settled, Settlement,
-    Store,
+    Advanced, Audit, AuditReport, First, HostInfo, Page, Peer, Redriven, Rescheduled, Reservation,
+    Settled, Settlement, Store,
 };
 
 use super::reference::{Given, Reference, Settle, Span};
@@ -92,7 +92,7 @@ pub(crate) async fn run<W: World>(world: &W, queue: QueueName, script: &[Step]) 
         run.everything().await?;
         run.turn();
     }
-    Ok(())
+    run.audit().await
 }
 
 /// Numbers that count back from the latest, each once.
@@ -594,6 +594,20 @@ impl<W: World> Run<'_, W> {
         self.reference.send_to_the_end(&ids);
         let admitted = self.store.admit(&self.queue, &peer.run, &ids).await;
         admitted.map_err(|error| error.to_string())
+    }
+
+    /// Whatever was done, what is kept goes together.
+    async fn audit(&self) -> Checked {
+        let how = Audit {
+            repair: false,
+            settling: Duration::ZERO,
+        };
+        for queue in [&self.queue, &self.other.queue] {
+            let report = self.store.audit(queue, how).await;
+            let report = report.map_err(|error| error.to_string())?;
+            same("audit", &report, &AuditReport::default())?;
+        }
+        Ok(())
     }
 
     /// Compares all that can be seen of the queue.

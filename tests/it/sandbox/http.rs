@@ -3,11 +3,12 @@
 use std::time::{Duration, Instant};
 
 use dqhost::runtime::{Call, Limits, Permissions, Report};
+use dqhost::store::address::Endpoints;
 use dqhost::verdict::Outcome;
 
-use super::web::{Web, read_request};
+use super::web::Web;
 use crate::guests::{call, load_with};
-use crate::support::{Host, dqhost, expect, guest, run, stdout};
+use crate::support::{Host, dqhost, expect, guest, read_request, run, stdout};
 
 fn allowing(rules: &[&str]) -> Permissions {
     Permissions {
@@ -190,8 +191,10 @@ async fn the_store_is_out_of_reach_whatever_is_allowed() {
     let web = Web::start();
     let rule = format!("127.0.0.1:{}", web.port);
     for host in ["127.0.0.1", "localhost"] {
+        let never = Endpoints::default();
+        never.add(host, web.port);
         let permissions = Permissions {
-            never: vec![(host.to_owned(), web.port)],
+            never,
             ..allowing(&[&rule])
         };
         let report = post(&web.url("/200"), permissions, limits()).await;

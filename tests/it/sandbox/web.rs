@@ -1,20 +1,11 @@
 //! An HTTP server that does what the path says, and remembers who came.
 
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-use crate::support::eventually;
-
-/// A request as it came.
-#[derive(Debug, Clone)]
-pub(super) struct Request {
-    pub method: String,
-    pub path: String,
-    pub headers: HashMap<String, String>,
-    pub body: Vec<u8>,
-}
+use crate::support::{Request, eventually, read_request};
 
 #[derive(Default)]
 struct Seen {
@@ -90,34 +81,6 @@ fn is_open(stream: &TcpStream) -> bool {
         Ok(_) => true,
         Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
     }
-}
-
-pub(super) fn read_request(stream: impl Read) -> Option<Request> {
-    let mut reader = BufReader::new(stream);
-    let mut line = String::new();
-    reader.read_line(&mut line).ok()?;
-    let mut words = line.split_whitespace();
-    let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
-    let mut headers = HashMap::new();
-    loop {
-        let mut line = String::new();
-        reader.read_line(&mut line).ok()?;
-        let Some((name, value)) = line.trim_end().split_once(": ") else {
-            break;
-        };
-        headers.insert(name.to_ascii_lowercase(), value.to_owned());
-    }
-    let length = headers
-        .get("content-length")
-        .map_or(0, |n| n.parse().unwrap());
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).ok()?;
-    Some(Request {
-        method,
-        path,
-        headers,
-        body,
-    })
 }
 
 fn serve(mut stream: TcpStream, seen: &Mutex<Seen>) {

@@ -1,0 +1,177 @@
+//! Everything that a store can be asked for.
+
+use std::time::Duration;
+
+use dqhost::message::{Due, MessageId, NewMessage, QueueName, State};
+use dqhost::store::{
+    First, HOST_SILENCE, HostInfo, Page, Peer, Reservation, Retention, Settled, Settlement, Store,
+    StoreError, StoreResult,
+};
+
+use crate::contract::outbox::{ack_with, other, to};
+use crate::contract::tools::{LONG, SHORT, nack, reject};
+
+/// Bytes that an answer about a few messages takes at most, as it is printed here.
+const ANSWER_MAX: usize = 1 << 20;
+
+/// Answers are of a bounded size, and errors are no panics that were caught.
+fn check<T: std::fmt::Debug>(what: &str, result: StoreResult<T>) -> Option<T> {
+    match result {
+        Ok(answer) => {
+            let size = format!("{answer:?}").len();
+            assert!(size < ANSWER_MAX, "{what} answers with {size} bytes");
+            Some(answer)
+        }
+        Err(error) => {
+            let text = error.to_string();
+            assert!(!text.contains("a bug in dqhost"), "{what}: {text}");
+            assert!(text.len() < 4000, "{what}: {text}");
+            None
+        }
+    }
+}
+
+fn wanted(first: First) -> Reservation {
+    Reservation {
+        max: 20,
+        lease: LONG,
+        first,
+        retries_default: 3,
+    }
+}
+
+/// What only looks.
+pub(super) async fn look(store: &dyn Store, queue: &QueueName, ids: &[MessageId]) {
+    check("counts", store.counts(queue).await);
+    if let Some(overview) = check("overview", store.overview(queue).await) {
+        let _ = (overview.counts.is_drained(), overview.counts.alive());
+    }
+    for (age, number) in [(None, Some(0)), (Some(Duration::ZERO), None)] {
+        let retention = Retention { age, number };
+        check("retention", store.past_retention(queue, retention).await);
+    }
+    check("hosts", store.hosts(queue, HOST_SILENCE).await);
+    check("queues", store.queues().await);
+    for id in ids {
+        check("get", store.get(queue, id).await);
+    }
+    for state in State::ALL {
+        for (offset, payload_max) in [(0, 0), (0, 10), (1, usize::MAX >> 1), (usize::MAX, 1)] {
+            let page = Page {
+                offset,
+                limit: 50,
+                payload_max,
+            };
+            check("list", store.list(queue, state, page).await);
+        }
+    }
+}
+
+/// What a host does, until nothing more comes or it was often enough: a message whose lease ends at
+/// once comes again and again.
+pub(super) async fn handle(store: &dyn Store, queue: &QueueName) {
+    for turn in 0..6 {
+        check("advance", store.advance(queue).await);
+        let first = First::in_turn(turn);
+        let mut deliveries = Vec::new();
+        if let Some((_, some)) = check(
+            "advance and reserve",
+            store.advance_and_reserve(queue, wanted(first)).await,
+        ) {
+            deliveries.extend(some);
+        }
+        if let Some(some) = check("reserve", store.reserve(queue, wanted(first)).await) {
+            deliveries.extend(some);
+        }
+        let claims: Vec<_> = deliveries.into_iter().map(|d| d.claim).collect();
+        check("extend", store.extend(queue, &claims, LONG).await);
+        let all = claims.iter().cloned().enumerate();
+        let settlements: Vec<_> = all
+            .map(|(at, claim)| {
+                let how = match at % 5 {
+                    0 => Settlement::ACK,
+                    1 => nack(None),
+                    2 => nack(Some(Duration::ZERO)),
+                    3 => reject(),
+                    _ => ack_with(&[to("fine", NewMessage::new("sent along"))]),
+                };
+                (claim, how)
+            })
+            .collect();
+        let half = settlements.len() / 2;
+        check("settle", store.settle(queue, &settlements[..half]).await);
+        check("release", store.release(queue, &claims[half..]).await);
+    }
+}
+
+/// What people do.
+pub(super) async fn steer(store: &dyn Store, queue: &QueueName, ids: &[MessageId]) {
+    check("send", store.send(queue, &[NewMessage::new("new")]).await);
+    check(
+        "reschedule",
+        store.reschedule(queue, ids, Due::In(SHORT)).await,
+    );
+    check("reschedule", store.reschedule(queue, ids, Due::NOW).await);
+    check("redrive", store.redrive(queue, ids, None).await);
+    for id in ids.iter().take(3) {
+        let edited = store.redrive_edited(queue, id, b"edited", None).await;
+        check("redrive edited", edited);
+    }
+    check(
+        "delete",
+        store.delete_dead(queue, &ids[..ids.len() / 2]).await,
+    );
+    check("cancel", store.cancel(queue, ids).await);
+    for paused in [true, false] {
+        check("pause", store.set_paused(queue, paused).await);
+    }
+    let host = HostInfo {
+        id: "host".to_owned(),
+        version: String::new(),
+        handler: String::new(),
+        slots: 1,
+        in_flight: 0,
+    };
+    check(
+        "heartbeat",
+        store.heartbeat(queue, &host, HOST_SILENCE).await,
+    );
+    check("leave", store.leave(queue, "host").await);
+    let run = "run";
+    let peer = Peer {
+        name: "elsewhere".to_owned(),
+        renamed: true,
+        run: run.to_owned(),
+    };
+    check("meet", store.meet(queue, &peer).await);
+    let taken = check("export", store.export(queue, run, 20).await);
+    for record in taken.into_iter().flatten() {
+        let id = [record.id.clone()];
+        let copy = dqhost::message::Record {
+            id: MessageId::new(),
+            ..record
+        };
+        check("import", store.import(queue, run, &[copy]).await);
+        check("admit", store.admit(queue, run, &id).await);
+    }
+    check("discard", store.discard(queue, run, ids).await);
+}
+
+/// A message goes the whole way in the queue beside.
+pub(super) async fn neighbour_works(store: &dyn Store) -> Result<(), StoreError> {
+    let queue = other("fine");
+    let message = NewMessage::new("x");
+    store.send(&queue, &[message.clone()]).await?;
+    store.advance(&queue).await?;
+    let mut settled = Vec::new();
+    while !settled.contains(&message.id) {
+        let deliveries = store.reserve(&queue, wanted(First::Ready)).await?;
+        assert!(!deliveries.is_empty(), "{} is not given out", message.id);
+        let claims = deliveries.into_iter().map(|d| d.claim);
+        let acks: Vec<_> = claims.map(|claim| (claim, Settlement::ACK)).collect();
+        let answers = store.settle(&queue, &acks).await?;
+        assert!(answers.iter().all(|answer| *answer == Settled::Done));
+        settled.extend(acks.into_iter().map(|(claim, _)| claim.id));
+    }
+    Ok(())
+}

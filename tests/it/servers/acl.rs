@@ -1,0 +1,345 @@
+//! Users of Redis with the rights that the README gives them: each can do its work, and no other's.
+
+use std::collections::BTreeSet;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::tools::Server;
+use crate::support::{Host, dqhost, eventually, expect, feed, guest, run, stats, stderr, stdout};
+
+/// The rules in the README, in words.
+fn rules() -> Vec<Vec<String>> {
+    let readme = include_str!("../../../README.md");
+    let lines = readme
+        .lines()
+        .filter(|line| line.starts_with("ACL SETUSER "));
+    lines
+        .map(|line| line.split(' ').map(str::to_owned).collect())
+        .collect()
+}
+
+/// A server with those users, each with its own name for a password.
+fn server() -> Server {
+    let server = Server::start(&[]);
+    add_users(&server, &[]);
+    server
+}
+
+/// Adds those users, with more rights.
+pub(super) fn add_users(server: &Server, more: &[&str]) {
+    let rules = rules();
+    assert_eq!(rules.len(), 3);
+    for rule in rules {
+        let name = format!(">{}", rule[2]);
+        let words = rule.iter().map(|word| match word.as_str() {
+            ">PASSWORD" => &name,
+            word => word,
+        });
+        let words: Vec<&str> = words.chain(more.iter().copied()).collect();
+        let () = server.command(&words);
+    }
+}
+
+pub(super) fn as_user(server: &Server, name: &str) -> String {
+    server
+        .url()
+        .replace("redis://", &format!("redis://{name}:{name}@"))
+}
+
+/// Commands that were called since the last time.
+fn called(server: &Server) -> BTreeSet<String> {
+    let info: String = server.command(&["INFO", "commandstats"]);
+    let lines = info
+        .lines()
+        .filter_map(|line| line.strip_prefix("cmdstat_"));
+    let names = lines.filter_map(|line| line.split_once(":calls="));
+    names
+        .filter(|(_, rest)| !rest.starts_with("0,"))
+        .map(|(name, _)| name.to_owned())
+        .collect()
+}
+
+/// All that a user is allowed is needed: its work has called each of these commands, while nobody else
+/// was at work.
+fn nothing_is_left_over(server: &Server, user: &str) {
+    let rules = rules();
+    let rule = rules.iter().find(|rule| rule[2] == user).unwrap();
+    let called = called(server);
+    let allowed = rule.iter().filter_map(|word| word.strip_prefix('+'));
+    let idle: Vec<&str> = allowed.filter(|name| !called.contains(*name)).collect();
+    assert_eq!(idle, [""; 0], "{user} is allowed what it does not use");
+    let log: Vec<redis::Value> = server.command(&["ACL", "LOG"]);
+    assert!(log.is_empty(), "{user} was refused: {log:?}");
+}
+
+fn forget(server: &Server) {
+    let () = server.command(&["CONFIG", "RESETSTAT"]);
+    let () = server.command(&["ACL", "LOG", "RESET"]);
+    let () = server.command(&["SCRIPT", "FLUSH"]);
+}
+
+fn sent(url: &str, args: &[&str]) -> String {
+    let output = run(Some(url), &[&["send"], args].concat(), 0);
+    stdout(&output).trim().to_owned()
+}
+
+#[test]
+fn a_producer_sends_and_does_nothing_else() {
+    let server = server();
+    let producer = as_user(&server, "dq-producer");
+    forget(&server);
+    sent(&producer, &["x", "--header", "k=v"]);
+    sent(&producer, &["later", "--in", "1h"]);
+    nothing_is_left_over(&server, "dq-producer");
+    let id = sent(&producer, &["y"]);
+    for args in [
+        &["get", &id][..],
+        &["list", "ready"],
+        &["stats"],
+        &["cancel", &id],
+        &["reschedule", &id, "--in", "1s"],
+        &["pause"],
+        &["dead", "redrive", "--all"],
+    ] {
+        let told = stderr(&run(Some(&producer), args, 3));
+        assert!(told.contains("its rights"), "{args:?}: {told}");
+    }
+    let handler = guest("echo");
+    let mut host = Host::start(&producer, &["--handler", handler.to_str().unwrap()]);
+    host.wait_for_start("trying again until the store answers");
+    let before = stats(&server.url(), "default");
+    assert_eq!((&before["ready"], &before["unack"]), (&2.into(), &0.into()));
+    // Nor by hand: no payload can be read, and no key of another program.
+    for words in [
+        &["GET", &format!("{{dp:default}}:msg:{id}")][..],
+        &["SET", "other", "x"],
+        &["LRANGE", "{dp:default}:ready", "0", "-1"],
+        &["ZADD", "{dp:default}:unack", "1", &id],
+        &["EVAL", "return 1", "0"],
+        &["KEYS", "*"],
+        &["FLUSHALL"],
+    ] {
+        refused(&producer, words);
+    }
+}
+
+fn refused(url: &str, words: &[&str]) {
+    let mut connection = redis::Client::open(url).unwrap().get_connection().unwrap();
+    let mut command = redis::cmd(words[0]);
+    let answer = command
+        .arg(&words[1..])
+        .query::<redis::Value>(&mut connection);
+    let code = answer.unwrap_err();
+    assert_eq!(code.code(), Some("NOPERM"), "{words:?}");
+}
+
+/// Everything that can happen to a message on a host: acks, with and without sends, nacks with and
+/// without a delay, rejects, leases that are renewed, that end, and that are given back.
+fn all_work(server: &Server, host: &str) {
+    let url = server.url();
+    let path = |name: &str| guest(name).display().to_string();
+    // As a delayqueue producer sends.
+    let foreign = "0f8fad5b-d9cb-469f-a165-70867728950e";
+    let payload = format!("{{dp:default}}:msg:{foreign}");
+    let () = server.command(&["SET", &payload, "children", "EX", "3600"]);
+    let () = server.command(&["ZADD", "{dp:default}:pending", "1", foreign]);
+    sent(&url, &["children"]);
+    sent(
+        &url,
+        &["children", "--header", "then=nack", "--retries", "1"],
+    );
+    sent(&url, &["10", "--queue", "slow"]);
+    sent(&url, &["x", "--queue", "slow", "--header", "k=v"]);
+    forget(server);
+    let (fan_out, sleeper) = (path("fan-out"), format!("slow={}", path("sleeper")));
+    let both = [
+        "--handler",
+        &fan_out,
+        "--queue",
+        "default",
+        "--queue",
+        &sleeper,
+    ];
+    let quick = [
+        "--allow-send",
+        "children",
+        "--backoff",
+        "1ms",
+        "--lease",
+        "1s",
+    ];
+    let more = ["--exit-when-empty", "--log-format", "json"];
+    let output = run(Some(host), &[&both[..], &quick, &more].concat(), 0);
+    let log = stderr(&output);
+    assert!(!log.contains("trying again"), "{log}");
+    // Many at a time are leased in another way.
+    let many = dqhost(Some(&url), &["send", "--ndjson", "--queue", "slow"]);
+    expect(
+        feed(many, "{\"payload\": \"1\"}\n".repeat(40).as_bytes()),
+        0,
+    );
+    let args = ["--queue", &sleeper, "--slots", "64", "--exit-when-empty"];
+    run(Some(host), &args, 0);
+    one_that_dies_and_one_that_stops(server, host, &sleeper);
+}
+
+/// A host is killed with a message in hand, and another gives it back.
+fn one_that_dies_and_one_that_stops(server: &Server, host: &str, sleeper: &str) {
+    let url = server.url();
+    sent(&url, &["600000", "--queue", "slow"]);
+    let slow = [
+        "--queue",
+        sleeper,
+        "--lease",
+        "1s",
+        "--timeout",
+        "1h",
+        "--drain",
+        "0s",
+    ];
+    let first = Host::start(host, &slow);
+    in_hand(&url);
+    drop(first);
+    let second = Host::start(host, &[&slow[..], &["--dead-max", "0"]].concat());
+    eventually("dead letters are not kept", || {
+        let counts = stats(&url, "slow");
+        (counts["dead"] == 0 && counts["totals"]["deleted"] != 0).then_some(())
+    });
+    eventually("the lease has ended", || {
+        let counts = stats(&url, "slow");
+        (counts["totals"]["expired"] == 1 && counts["unack"] == 1).then_some(())
+    });
+    eventually("a silent subscription is asked whether it lives", || {
+        called(server).contains("ping").then_some(())
+    });
+    eventually("a wake-up names the message that is read with it", || {
+        sent(&url, &["1", "--queue", "slow"]);
+        called(server).contains("get").then_some(())
+    });
+    second.signal(Signal::TERM);
+    let (status, lines) = second.end();
+    assert!(status.success(), "{lines:#?}");
+    // It may have begun with one of the others as well.
+    assert_ne!(stats(&url, "slow")["totals"]["released"], 0);
+}
+
+fn in_hand(url: &str) {
+    eventually("it is in hand", || {
+        (stats(url, "slow")["unack"] == 1).then_some(())
+    });
+}
+
+#[test]
+fn a_host_handles_and_reaches_no_other_keys() {
+    let server = server();
+    let host = as_user(&server, "dq-host");
+    all_work(&server, &host);
+    nothing_is_left_over(&server, "dq-host");
+    for words in [
+        &["SET", "other", "x"][..],
+        &["SMEMBERS", "dqhost:queues"],
+        &["FLUSHALL"],
+        &["CONFIG", "GET", "*"],
+        &["KEYS", "*"],
+        &["SCRIPT", "FLUSH"],
+        &["EVAL", "return 1", "0"],
+    ] {
+        refused(&host, words);
+    }
+}
+
+/// The rule that the README gives in a sentence.
+#[test]
+fn who_steers_can_do_all_that_people_do() {
+    let server = Server::start(&[]);
+    let rule = "~{dp:*}:* ~dqhost:queues &{dp:*}:wake +@all -@admin -@dangerous +info";
+    assert!(include_str!("../../../README.md").contains(rule));
+    let start = "ACL SETUSER dq-operator reset on >dq-operator ";
+    let words = format!("{start}{rule}");
+    let () = server.command(&words.split(' ').collect::<Vec<_>>());
+    let url = as_user(&server, "dq-operator");
+    let reject = guest("reject").display().to_string();
+    let dead = [sent(&url, &["a"]), sent(&url, &["b"]), sent(&url, &["c"])];
+    run(Some(&url), &["--handler", &reject, "--exit-when-empty"], 0);
+    let waits = sent(&url, &["x", "--in", "1h"]);
+    for args in [
+        &["pause"][..],
+        &["resume"],
+        &["reschedule", &waits],
+        &["cancel", &waits],
+        &["get", &dead[0]],
+        &["dead", "list"],
+        &["dead", "redrive", &dead[0]],
+        &["dead", "redrive", &dead[1], "--payload", "y"],
+        &["dead", "delete", &dead[2]],
+        &["top", "--snapshot"],
+        &["stats"],
+    ] {
+        run(Some(&url), args, 0);
+    }
+    refused(&url, &["CONFIG", "GET", "*"]);
+    refused(&url, &["GET", "other"]);
+}
+
+#[test]
+fn a_viewer_sees_everything_and_changes_nothing() {
+    let server = server();
+    let url = server.url();
+    let viewer = as_user(&server, "dq-viewer");
+    let reject = guest("reject").display().to_string();
+    let nack = guest("trap").display().to_string();
+    let dead = sent(&url, &["dead"]);
+    run(Some(&url), &["--handler", &reject, "--exit-when-empty"], 0);
+    sent(&url, &["fails"]);
+    let mut host = Host::start(&url, &["--handler", &nack, "--backoff", "1h"]);
+    host.wait_for("to be retried", |_| true);
+    drop(host);
+    let id = sent(&url, &["ready"]);
+    let later = sent(&url, &["later", "--in", "1h"]);
+    forget(&server);
+    for id in [&dead, &id, &later] {
+        let shown = stdout(&run(Some(&viewer), &["get", id, "--json"], 0));
+        assert!(shown.contains(id.as_str()), "{shown}");
+    }
+    for state in ["pending", "ready", "unack", "retry", "dead"] {
+        run(Some(&viewer), &["list", state], 0);
+    }
+    let shown = stdout(&run(Some(&viewer), &["stats", "--json"], 0));
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(shown["queues"][0]["dead"], 1);
+    let frame = stdout(&run(Some(&viewer), &["top", "--snapshot"], 0));
+    assert!(frame.contains("default"), "{frame}");
+    nothing_is_left_over(&server, "dq-viewer");
+
+    let figures = || {
+        let all = stats(&url, "default");
+        (
+            all["totals"].clone(),
+            all["ready"].clone(),
+            all["paused"].clone(),
+        )
+    };
+    let before = figures();
+    for args in [
+        &["send", "x"][..],
+        &["cancel", &id],
+        &["reschedule", &id],
+        &["pause"],
+        &["dead", "redrive", &dead],
+        &["dead", "delete", &dead],
+    ] {
+        let told = stderr(&run(Some(&viewer), args, 3));
+        assert!(told.contains("its rights"), "{args:?}: {told}");
+    }
+    for words in [
+        &["SET", "{dp:default}:paused", "1"][..],
+        &["GET", "other"],
+        &["PUBLISH", "{dp:default}:wake", ""],
+        &["EVALSHA", "0000000000000000000000000000000000000000", "0"],
+        &["DEL", "{dp:default}:ready"],
+    ] {
+        refused(&viewer, words);
+    }
+    assert_eq!(figures(), before);
+}
