@@ -1,0 +1,96 @@
+//! What has to begin, or to end, within some time, and not before it.
+
+use super::{Message, Violation};
+use crate::history::{Event, Verdict, What};
+use crate::plan::{BACKOFF, BACKOFF_MAX, LEASE};
+
+/// After the last fault everything has ended within two leases, the longest back-off, and this.
+const DRAIN_US: u64 = 5_000_000;
+
+/// A host works again so long after the store can be reached again.
+const WORKS_WITHIN_US: u64 = 5_000_000;
+
+/// Unless its connections are cut so often meanwhile: each time it tries again a little later.
+const CUTS_EXCUSE: usize = 3;
+
+/// A run is seen by the witness at most so long after its lease began.
+const SEEN_WITHIN_US: u64 = 700_000;
+
+/// What follows a run begins after its lease, or after the delay of a nack.
+pub(super) fn wait_for_their_time(id: &str, message: &Message, wrong: &mut Vec<Violation>) {
+    let lease = u64::try_from(LEASE.as_micros()).unwrap() - SEEN_WITHIN_US;
+    for pair in message.runs.windows(2) {
+        let [before, after] = pair else { continue };
+        // Given back, it comes again as the same attempt. What a frozen host begins is late.
+        if before.attempt == after.attempt || before.was_frozen || after.was_frozen {
+            continue;
+        }
+        let failed = matches!(before.verdict, Some(Verdict::Nack));
+        let (from, wait, what) = if failed {
+            // A fifth less than the delay that the host is told, in which the jitter is.
+            let doubled = BACKOFF.saturating_mul(1 << (before.attempt - 1).min(16));
+            let delay = doubled.min(BACKOFF_MAX).mul_f64(0.8);
+            let delay = u64::try_from(delay.as_micros()).unwrap();
+            (before.ended_us, delay, "delay")
+        } else {
+            (before.us, lease, "lease")
+        };
+        if after.us < from + wait {
+            wrong.push(Violation::of_time(format!(
+                "{id} ran as attempt {}, and {} ms later as {}, before its {what} can have ended",
+                before.attempt,
+                after.us.saturating_sub(from) / 1000,
+                after.attempt
+            )));
+        }
+    }
+}
+
+pub(super) fn drains_in_time(events: &[Event], wrong: &mut Vec<Violation>) {
+    let at = |what: &What| events.iter().find(|e| e.what == *what).map(|e| e.us);
+    let limit = u64::try_from((LEASE * 2 + BACKOFF_MAX).as_micros()).unwrap() + DRAIN_US;
+    match (at(&What::Quiet), at(&What::Drained)) {
+        (Some(quiet), Some(drained)) if drained - quiet <= limit => {}
+        (Some(quiet), Some(drained)) => wrong.push(Violation::of_time(format!(
+            "it took {} ms after the last fault until everything had ended, not {} at most",
+            (drained - quiet) / 1000,
+            limit / 1000
+        ))),
+        _ => wrong.push(Violation::new("not everything ended")),
+    }
+}
+
+/// Whoever can reach the store again works within seconds, unless something else keeps it from that.
+pub(super) fn works_again(events: &[Event], wrong: &mut Vec<Violation>) {
+    for (index, event) in events.iter().enumerate() {
+        let What::Back { processes } = &event.what else {
+            continue;
+        };
+        let window = || {
+            events[index + 1..]
+                .iter()
+                .take_while(|e| e.us <= event.us + WORKS_WITHIN_US)
+        };
+        let is_whole = events[index..]
+            .last()
+            .is_some_and(|e| e.us > event.us + WORKS_WITHIN_US);
+        for process in processes {
+            let is_settled = |e: &Event| match &e.what {
+                What::Works { by }
+                | What::Ended { by }
+                | What::Stopping { by }
+                | What::Frozen { by } => by == process,
+                What::Away { host } => host.is_none_or(|host| host == process.host),
+                _ => false,
+            };
+            let is_cut = |e: &&Event| e.what == What::Cut { host: process.host };
+            let is_excused = window().filter(is_cut).count() >= CUTS_EXCUSE;
+            if is_whole && !is_excused && !window().any(is_settled) {
+                wrong.push(Violation::of_time(format!(
+                    "{process:?} does not work 5 s after the store came back at {} ms",
+                    event.us / 1000
+                )));
+            }
+        }
+    }
+}

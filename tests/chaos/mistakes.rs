@@ -1,0 +1,291 @@
+//! The mistakes that the checker must find: those of the ancestor, of other queues, and those that are
+//! easily made here.
+
+use std::time::Duration;
+
+use crate::plan::Shape;
+use crate::trial::Kind;
+
+pub(crate) struct Mistake {
+    pub name: &'static str,
+    pub kind: Kind,
+    /// What has to happen for it to show.
+    pub shape: fn() -> Shape,
+    /// How it shows: words of a violation.
+    pub shows: &'static str,
+    pub places: &'static [Where],
+}
+
+/// Where it is made; files are named from `lua` and from `src`.
+pub(crate) enum Where {
+    Script {
+        file: &'static str,
+        old: &'static str,
+        new: &'static str,
+    },
+    /// The new text asks `crate::mutant`.
+    Source {
+        file: &'static str,
+        old: &'static str,
+        new: &'static str,
+    },
+}
+
+/// Nothing goes wrong but handlers.
+fn calm() -> Shape {
+    Shape {
+        messages: 400,
+        hosts: 3,
+        slots: 8,
+        lasts: Duration::from_secs(4),
+        flaky: 300,
+        slow: 100,
+        bad: 20,
+        ..Shape::default()
+    }
+}
+
+/// What even a slow machine does in time.
+pub(crate) fn little() -> Shape {
+    Shape {
+        messages: 100,
+        ..calm()
+    }
+}
+
+/// Hosts end with messages in hand.
+fn killed() -> Shape {
+    Shape { kills: 6, ..calm() }
+}
+
+/// More payloads are missing than there are slots.
+fn many_removed() -> Shape {
+    Shape {
+        hosts: 1,
+        slots: 2,
+        removed: 25,
+        messages: 300,
+        lasts: Duration::from_secs(4),
+        ..Shape::default()
+    }
+}
+
+/// More are due in one moment than a script can move at once.
+fn herd() -> Shape {
+    Shape {
+        messages: 8500,
+        hosts: 2,
+        slots: 32,
+        lasts: Duration::from_secs(5),
+        due_together: true,
+        ..Shape::default()
+    }
+}
+
+/// Scripts are forgotten more often than there are processes, each of which loads them once.
+fn flushed() -> Shape {
+    Shape {
+        messages: 300,
+        hosts: 2,
+        slots: 4,
+        flushes: 12,
+        lasts: Duration::from_secs(5),
+        ..Shape::default()
+    }
+}
+
+/// Results arrive when their leases are over, and others have the messages in hand.
+fn late() -> Shape {
+    Shape {
+        messages: 2000,
+        hosts: 3,
+        slots: 40,
+        long_delays: 6,
+        slow_again: 1000,
+        lasts: Duration::from_secs(10),
+        ..Shape::default()
+    }
+}
+
+/// The same on a file, to which nothing leads that could be slow.
+fn late_to_file() -> Shape {
+    Shape {
+        messages: 300,
+        long_delays: 0,
+        late_results: 3,
+        lasts: Duration::from_secs(5),
+        ..late()
+    }
+}
+
+/// Results that arrive late are failures, and meanwhile the messages are acked.
+fn late_failures() -> Shape {
+    Shape {
+        slow_again: 0,
+        flaky: 1000,
+        ..late()
+    }
+}
+
+/// Many fail again and again, so that each waits longer.
+fn failing() -> Shape {
+    Shape {
+        messages: 150,
+        slow: 0,
+        bad: 300,
+        ..calm()
+    }
+}
+
+/// The server is away, and comes back.
+fn outages() -> Shape {
+    Shape {
+        messages: 300,
+        hosts: 2,
+        slots: 4,
+        server_kills: 2,
+        lasts: Duration::from_secs(5),
+        ..Shape::default()
+    }
+}
+
+/// Hosts are cut off for longer than a lease while handlers run for longer still.
+fn cut_off() -> Shape {
+    Shape {
+        messages: 40,
+        hosts: 3,
+        slots: 20,
+        slow: 1000,
+        slow_for: Some(Duration::from_secs(7)),
+        holes: 3,
+        lasts: Duration::from_secs(9),
+        ..Shape::default()
+    }
+}
+
+macro_rules! mistakes {
+    ($($name:literal, $kind:ident, $shape:ident, $shows:literal, [$($place:ident $file:literal: $old:literal => $new:literal),+ $(,)?];)*) => {
+        pub(crate) const MISTAKES: &[Mistake] = &[$(Mistake {
+            name: $name,
+            kind: Kind::$kind,
+            shape: $shape,
+            shows: $shows,
+            places: &[$(Where::$place { file: $file, old: $old, new: $new }),+],
+        }),*];
+    };
+}
+
+mistakes! {
+    // A late ack ends what another host has in hand (delayqueue).
+    "unfenced", Redis, late, "and went on as", [Script "include/held.lua":
+        "\n      and (left_now[i] or '') == lefts[i]\n      and (tries_now[i] or '') == tries[i]" => ""];
+    // A late nack puts back what is acked (delayqueue: `zrank ~= nil` is always true).
+    "late-nack-revives", Redis, late_failures, "is not so in the end", [Script "nack.lua":
+        "  if ours[i] then\n    failed" => "  if true then\n    failed"];
+    // Due times are cut to seconds (delayqueue).
+    "seconds", Redis, calm, "ms early", [Script "include/enqueue.lua":
+        "later[#later + 1] = score(due_ms)" => "later[#later + 1] = score(math.floor(due_ms / 1000) * 1000)"];
+    // A send that is cut in half (delayqueue: three commands).
+    "half-a-send", Redis, calm, "is lost", [Script "include/enqueue.lua":
+        "  redis.call('MSET', unpack(new.payloads))\n" =>
+        "  redis.call('MSET', unpack(new.payloads))\n  if now_ms % 5 == 0 then return end\n"];
+    // All that is due is moved at once (delayqueue: `unpack` fails at 8,000).
+    "unbounded", Redis, herd, "is still ready", [Source "store/redis/deliver.rs":
+        "step(&scripts::PENDING_TO_READY, keys, ADVANCE_STEP)" =>
+        "step(&scripts::PENDING_TO_READY, keys, if crate::mutant::is(\"unbounded\") { 100_000 } else { ADVANCE_STEP })"];
+    // A slot is lost with each payload that is missing (delayqueue's fetch limit).
+    "slot-leak", Redis, many_removed, "is still ready", [Source "host/work.rs":
+        "        return (nothing_ran(Outcome::PayloadMissing), Some(slot));" =>
+        "        if crate::mutant::is(\"slot-leak\") {
+            std::mem::forget(slot);
+            return (nothing_ran(Outcome::PayloadMissing), None);
+        }
+        return (nothing_ran(Outcome::PayloadMissing), Some(slot));"];
+    // Taken from its list, and kept nowhere (BRPOP).
+    "no-lease", Redis, killed, "is lost", [Script "ready_to_unack.lua":
+        "redis.call('ZADD', unack, unpack(leases))\n" => "\n"];
+    // A lease ends too soon, while its handler runs.
+    "short-leases", Redis, calm, "before its lease", [Script "unack_to_retry.lua":
+        "'-inf', score(now_ms), 'LIMIT'" => "'-inf', score(now_ms + 1900), 'LIMIT'"];
+    // What a lease has ended for, or was nacked at once, goes nowhere.
+    "lost-after-lease", Redis, killed, "is lost", [Script "include/fail.lua":
+        "  if #at_once > 0 then redis.call('LPUSH', keys.retry, unpack(at_once)) end\n" => ""];
+    // A nack's delay is passed over.
+    "no-delay", Redis, failing, "before its delay", [Script "include/fail.lua":
+        "      if entry.delay_ms then" => "      if false then"];
+    // Retries never run out.
+    "endless-retries", Redis, calm, "runs as attempt", [Script "include/fail.lua":
+        "string.format('%d', remaining - 1)" => "string.format('%d', remaining)"];
+    // What is promoted stays where it was.
+    "promoted-again", Redis, calm, "runs twice at once", [Script "pending_to_ready.lua":
+        "  redis.call('ZREMRANGEBYRANK'" => "  if now_ms % 5 == 0 then return result end\n  redis.call('ZREMRANGEBYRANK'"];
+    // The last byte of a payload is lost.
+    "cut-payload", Redis, calm, "another payload", [Script "include/enqueue.lua":
+        "payloads[#payloads + 1] = payload" => "payloads[#payloads + 1] = string.sub(payload, 1, -2)"];
+    // An ack is counted twice.
+    "counted-twice", Redis, calm, "the store counts", [Script "include/acked.lua":
+        "redis.pcall('HINCRBY', stats, 'acked', #done)" => "redis.pcall('HINCRBY', stats, 'acked', #done * 2)"];
+    // Scripts are loaded once, and never again.
+    "scripts-loaded-once", Redis, flushed, "is still", [Source "store/redis/link.rs":
+        "if !unknown.is_empty() {" =>
+        "if !unknown.is_empty() && !crate::mutant::is_again(\"scripts-loaded-once\") {"];
+    // An error of the store ends the loop for good.
+    "loop-ends", Redis, outages, "does not work", [Source "host/lane.rs":
+        "                // A look alone comes next" =>
+        "                if crate::mutant::is(\"loop-ends\") {
+                    std::future::pending::<()>().await;
+                }
+                // A look alone comes next"];
+    // Leases are not renewed.
+    "no-renewal", Redis, calm, "is still", [Source "host/leases.rs":
+        "    let due = shared.flights.to_renew(lane);\n" =>
+        "    let mut due = shared.flights.to_renew(lane);
+    if crate::mutant::is(\"no-renewal\") {
+        due.clear();
+    }\n"];
+    // A handler goes on when its lease could not be renewed.
+    "not-stopped", Redis, cut_off, "runs twice at once", [Source "host/leases.rs":
+        "        for (lane, claim) in shared.flights.give_up_ending(margin(shared.config.lease)) {" =>
+        "        let ending = if crate::mutant::is(\"not-stopped\") {
+            Vec::new()
+        } else {
+            shared.flights.give_up_ending(margin(shared.config.lease))
+        };
+        for (lane, claim) in ending {"];
+    // A message is acked before its handler has run.
+    "acked-first", Redis, calm, "is lost", [Source "host/lane.rs":
+        "        let claim = delivery.claim.clone();\n        let lease" =>
+        "        let claim = delivery.claim.clone();
+        if crate::mutant::is(\"acked-first\") {
+            let (shared, claim, lane) = (Arc::clone(shared), claim.clone(), self.index);
+            tokio::spawn(async move {
+                let ack = [(claim, Settlement::ACK)];
+                let _ = shared.store.settle(&shared.lanes[lane].queue, &ack).await;
+            });
+        }
+        let lease"];
+    // The same mistakes in the file.
+    "file-unfenced", File, late_to_file, "and went on as", [
+        Source "store/sqlite/settle.rs":
+            "            \"DELETE FROM messages WHERE seq = ?1 AND token = ?2 AND queue = ?3 AND id = ?4 AND state = 4\",\n" =>
+            "            if crate::mutant::is(\"file-unfenced\") {
+                \"DELETE FROM messages WHERE seq = ?1 AND ?2 = ?2 AND queue = ?3 AND id = ?4 AND state = 4\"
+            } else {
+                \"DELETE FROM messages WHERE seq = ?1 AND token = ?2 AND queue = ?3 AND id = ?4 AND state = 4\"
+            },\n"];
+    "file-early", File, calm, "ms early", [Source "store/sqlite/deliver.rs":
+        "first_up_to(change, State::Pending, signed(change.now.ms))?" =>
+        "first_up_to(change, State::Pending, signed(change.now.ms) + i64::from(crate::mutant::is(\"file-early\")) * 900)?"];
+    "file-short-leases", File, calm, "before its lease", [Source "store/sqlite/deliver.rs":
+        "first_up_to(change, State::Unack, signed(change.now.ms))?" =>
+        "first_up_to(change, State::Unack, signed(change.now.ms) + i64::from(crate::mutant::is(\"file-short-leases\")) * 1900)?"];
+    "file-endless-retries", File, calm, "runs as attempt", [Source "store/sqlite/settle.rs":
+        "self.retries_left - i64::from(!is_over)," =>
+        "self.retries_left - i64::from(!is_over && !crate::mutant::is(\"file-endless-retries\")),"];
+    "file-forgets-expired", File, killed, "is still unack", [Source "store/sqlite/deliver.rs":
+        "        if let Some(held) = Held::of_expired(change.tx, seq)? {" =>
+        "        if crate::mutant::is(\"file-forgets-expired\") {
+            continue;
+        }
+        if let Some(held) = Held::of_expired(change.tx, seq)? {"];
+}

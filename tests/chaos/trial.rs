@@ -1,0 +1,426 @@
+//! A trial: hosts work, producers send, and everything goes wrong that the plan has.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use dqhost::message::{Due, MessageId, NewMessage, QueueName, State};
+use dqhost::store::{Page, Store, StoreError};
+use tokio::runtime::Runtime;
+
+use crate::check::{Violation, violations};
+use crate::history::{History, Process, What, now_ms};
+use crate::hosts::Crew;
+use crate::place::{Place, wait_for_cuts};
+use crate::plan::{BACKOFF, BACKOFF_MAX, Fault, LEASE, Plan, Planned, Shape};
+use crate::report::Report;
+use crate::support::{dqhost, guest, stdout};
+use crate::witness::{Order, Witness, digest};
+
+/// A message is sent again only while it is not due for so long, so that it cannot have been handled
+/// before: to the store its id would be a new one.
+const AGAIN_UNTIL: Duration = Duration::from_millis(500);
+
+/// A producer that is refused tries again for so long.
+const SEND_LIMIT: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Redis,
+    File,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Setup {
+    pub name: String,
+    pub seed: u64,
+    pub kind: Kind,
+    pub shape: Shape,
+    /// The environment of the hosts on top.
+    pub envs: Vec<(String, String)>,
+    /// How long to wait for the end of everything; the checker's limit is shorter.
+    pub end_limit: Duration,
+}
+
+struct Trial {
+    plan: Plan,
+    history: Arc<History>,
+    place: Arc<Place>,
+    crew: Arc<Crew>,
+    /// Which message of the plan an id is.
+    sent: Sent,
+    queue: QueueName,
+    producers: Arc<dyn Store>,
+    onlooker: Arc<dyn Store>,
+}
+
+/// Sees when the machine stands still: then what is late is not the fault of those who are tested.
+struct Stalls {
+    longest_us: Arc<AtomicU64>,
+}
+
+impl Stalls {
+    fn watch() -> Self {
+        let longest_us = Arc::<AtomicU64>::default();
+        let seen = Arc::downgrade(&longest_us);
+        std::thread::spawn(move || {
+            let nap = Duration::from_millis(10);
+            loop {
+                let begin = Instant::now();
+                std::thread::sleep(nap);
+                let late = begin.elapsed().saturating_sub(nap);
+                let Some(longest) = seen.upgrade() else {
+                    return;
+                };
+                longest.fetch_max(u64::try_from(late.as_micros()).unwrap(), SeqCst);
+            }
+        });
+        Self { longest_us }
+    }
+
+    fn longest(&self) -> Duration {
+        Duration::from_micros(self.longest_us.load(SeqCst))
+    }
+}
+
+type Sent = Arc<Mutex<HashMap<String, usize>>>;
+
+/// Carries a trial out and judges it.
+pub(crate) fn carry_out(setup: &Setup) -> Report {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("chaos-{}-{}.jsonl", setup.name, setup.seed));
+    let runtime = Runtime::new().unwrap();
+    let stalls = Stalls::watch();
+    let trial = Arc::new(Trial::new(setup, History::new(&path), &runtime));
+    let _end = (trial.crew.end_with_this(), trial.place.end_with_this());
+    trial.crew.start_all();
+    trial.crew.wait_until_all_serve();
+    let producing = runtime.spawn(Arc::clone(&trial).produce());
+    trial.hurt();
+    runtime.block_on(producing).unwrap();
+    wait_for_cuts(&trial.place);
+    trial.history.note(What::Quiet);
+    runtime.block_on(trial.end(setup.end_limit));
+    trial.crew.stop_all();
+    runtime.block_on(trial.take_stock());
+    let events = trial.history.events();
+    let mut violations = violations(&events);
+    let audit = ["audit", "--queue", trial.queue.as_str()];
+    let audit = dqhost(Some(&trial.place.name()), &audit).output().unwrap();
+    if !audit.status.success() {
+        let words = format!("the audit: {}", stdout(&audit));
+        violations.push(Violation::new(words));
+    }
+    if !trial.place.is_whole() {
+        violations.push(Violation::new("the file is damaged"));
+    }
+    Report {
+        stall: stalls.longest(),
+        violations,
+        history: path,
+        cuts: trial.place.doors().iter().map(|door| door.cuts()).sum(),
+        events,
+    }
+}
+
+fn args(shape: &Shape, witness: &Witness, by: Process) -> Vec<String> {
+    let ms = |duration: Duration| format!("{}ms", duration.as_millis());
+    let words = format!(
+        "--handler {} --no-tui --log-format json --queue chaos --slots {} --lease {} --drain 1s \
+         --backoff {} --backoff-max {} --timeout 20s --allow-http 127.0.0.1:{} \
+         --env WEBHOOK_URL={}",
+        guest("webhook").display(),
+        shape.slots,
+        ms(LEASE),
+        ms(BACKOFF),
+        ms(BACKOFF_MAX),
+        witness.port,
+        witness.url(by),
+    );
+    words.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Failpoints that hold up a host so often before it settles, and meanwhile keep it from renewing the
+/// leases, until another host has the messages.
+fn late_results(times: usize) -> String {
+    let sleep = format!(
+        "sleep({})",
+        (LEASE + Duration::from_millis(1500)).as_millis()
+    );
+    let settle = format!("10*off->1*{sleep}->").repeat(times);
+    format!(
+        "before settle={settle}off;before extend={}*{sleep}->off",
+        times * 2
+    )
+}
+
+impl Trial {
+    fn new(setup: &Setup, history: History, runtime: &Runtime) -> Self {
+        let (history, plan) = (Arc::new(history), Plan::new(setup.seed, &setup.shape));
+        let place = Arc::new(match setup.kind {
+            Kind::Redis => Place::redis(setup.shape.hosts),
+            Kind::File => Place::file(),
+        });
+        let [producers, onlooker] = runtime.block_on(place.stores());
+        let sent = Sent::default();
+        let known: HashMap<usize, Planned> = plan.messages.iter().cloned().enumerate().collect();
+        let ids = Arc::clone(&sent);
+        let orders = move |id: &str, attempt: u32| -> Order {
+            let index = ids.lock().unwrap().get(id).copied();
+            // One that nobody has sent is told of by the checker.
+            known[&index.unwrap_or(0)].order(attempt)
+        };
+        let crew = Arc::<OnceLock<Arc<Crew>>>::default();
+        let killed = Arc::clone(&crew);
+        let kill = move |by| {
+            if let Some(crew) = killed.get() {
+                crew.kill_process(by);
+            }
+        };
+        let witness = Witness::start(Arc::clone(&history), Box::new(orders), Box::new(kill));
+        let (shape, envs) = (setup.shape, setup.envs.clone());
+        let at = Arc::clone(&place);
+        let make = move |by: Process| {
+            let mut command = at.command(by, &args(&shape, &witness, by));
+            command.envs(envs.iter().cloned());
+            if shape.late_results > 0 {
+                command.env("FAILPOINTS", late_results(shape.late_results));
+            }
+            command
+        };
+        let hosts = Crew::new(Arc::clone(&history), shape.hosts, Box::new(make));
+        let crew = Arc::clone(crew.get_or_init(|| Arc::new(hosts)));
+        for (host, door) in place.doors().iter().enumerate() {
+            let history = Arc::clone(&history);
+            door.when_one_is_cut(move || history.note(What::Cut { host }));
+        }
+        Self {
+            plan,
+            history,
+            place,
+            crew,
+            sent,
+            queue: "chaos".parse().unwrap(),
+            producers,
+            onlooker,
+        }
+    }
+
+    /// Sends what the plan has, each message at its time.
+    async fn produce(self: Arc<Self>) {
+        let begin = Instant::now();
+        let mut sends = tokio::task::JoinSet::new();
+        for index in 0..self.plan.messages.len() {
+            let left = self.plan.messages[index].at.saturating_sub(begin.elapsed());
+            if left > Duration::from_millis(1) {
+                tokio::time::sleep(left).await;
+            }
+            sends.spawn(Arc::clone(&self).send(index));
+        }
+        sends.join_all().await;
+    }
+
+    async fn send(self: Arc<Self>, index: usize) {
+        let planned = &self.plan.messages[index];
+        let id = MessageId::new();
+        self.sent.lock().unwrap().insert(id.to_string(), index);
+        let due_ms = now_ms() + u64::try_from(planned.due_in.as_millis()).unwrap();
+        self.history.note(What::Sending {
+            id: id.to_string(),
+            digest: digest(&planned.payload),
+            due_ms,
+            retries: planned.retries,
+        });
+        let message = NewMessage {
+            id: id.clone(),
+            due: match planned.due_in {
+                Duration::ZERO => Due::NOW,
+                _ => Due::At(due_ms),
+            },
+            retries: planned.retries,
+            ..NewMessage::new(planned.payload.clone())
+        };
+        let again_until = u64::try_from(AGAIN_UNTIL.as_millis()).unwrap();
+        let limit = Instant::now() + SEND_LIMIT;
+        while Instant::now() < limit {
+            match self
+                .producers
+                .send(&self.queue, std::slice::from_ref(&message))
+                .await
+            {
+                Ok(sent) => {
+                    let due_ms = sent[0].due_at_ms.unwrap_or(due_ms);
+                    let id = id.to_string();
+                    return self.history.note(What::Accepted { id, due_ms });
+                }
+                // Nothing was done.
+                Err(StoreError::Refused { .. } | StoreError::Unusable { .. }) => {}
+                // It may have been.
+                Err(StoreError::Unreachable { .. }) if now_ms() + again_until < due_ms => {}
+                Err(StoreError::Unreachable { .. }) => return,
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Does what the plan has, each thing at its time.
+    fn hurt(&self) {
+        let begin = Instant::now();
+        let mut stops = Vec::new();
+        for (at, fault) in &self.plan.faults {
+            std::thread::sleep(at.saturating_sub(begin.elapsed()));
+            let name = format!("{fault:?}");
+            self.history.note(What::Fault { name });
+            if let Fault::Stop(host) = *fault {
+                // Apart, since it may have to wait for what comes next in the plan.
+                let crew = Arc::clone(&self.crew);
+                stops.push(std::thread::spawn(move || crew.stop(host)));
+            } else {
+                self.cause(*fault);
+            }
+        }
+        self.place.heal();
+        for stop in stops {
+            stop.join().unwrap();
+        }
+        for host in 0..self.crew.len() {
+            self.crew.thaw(host);
+        }
+    }
+
+    fn cause(&self, fault: Fault) {
+        let ask = |words: &[&str]| {
+            let _: Option<String> = self.place.ask(words);
+        };
+        match fault {
+            Fault::Kill(host) => self.crew.kill(host),
+            // See `hurt`.
+            Fault::Stop(_) => {}
+            Fault::Freeze(host) => self.crew.freeze(host),
+            Fault::Thaw(host) => self.crew.thaw(host),
+            Fault::KillServer(away) => {
+                self.history.note(What::Away { host: None });
+                self.place.kill_server(away);
+                self.back(None);
+            }
+            Fault::Cut(host, cut) => {
+                if let Some(door) = self.place.door(host) {
+                    door.cut(cut);
+                }
+            }
+            Fault::Flush => ask(&["SCRIPT", "FLUSH"]),
+            Fault::Full(full) => ask(&["CONFIG", "SET", "maxmemory", if full { "1" } else { "0" }]),
+            Fault::ReadOnly(true) => {
+                self.history.note(What::Away { host: None });
+                ask(&["REPLICAOF", "127.0.0.1", "1"]);
+            }
+            Fault::ReadOnly(false) => {
+                ask(&["REPLICAOF", "NO", "ONE"]);
+                self.back(None);
+            }
+            Fault::Hole(host, begins) => {
+                let Some(door) = self.place.door(host) else {
+                    return;
+                };
+                if begins {
+                    self.history.note(What::Away { host: Some(host) });
+                    door.begin_hole();
+                } else {
+                    door.end_hole();
+                    self.back(Some(host));
+                }
+            }
+            Fault::Delay(host, by) => {
+                if let Some(door) = self.place.door(host) {
+                    door.delay(by);
+                }
+            }
+            Fault::RemovePayload => self.remove_payload(),
+            Fault::Lock(locks) => self.place.lock(locks),
+        }
+    }
+
+    /// From now on those processes that are awake have to work again: all, or one host's.
+    fn back(&self, host: Option<usize>) {
+        let can = |by: &Process| {
+            let door = self.place.door(by.host);
+            host.is_none_or(|host| host == by.host) && !door.is_none_or(|door| door.is_hole())
+        };
+        let mut processes = self.crew.awake();
+        processes.retain(can);
+        self.history.note(What::Back {
+            processes: processes.clone(),
+        });
+        for by in processes {
+            let history = Arc::clone(&self.history);
+            if let Some(door) = self.place.door(by.host) {
+                door.when_a_script_is_answered(move || history.note(What::Works { by }));
+            }
+        }
+    }
+
+    fn remove_payload(&self) {
+        let key = |name: &str| format!("{{dp:{}}}:{name}", self.queue);
+        let id: Option<Option<String>> = self.place.ask(&["ZRANDMEMBER", &key("pending")]);
+        let Some(Some(id)) = id else { return };
+        self.history.note(What::Removed { id: id.clone() });
+        let _: Option<i64> = self.place.ask(&["DEL", &key(&format!("msg:{id}"))]);
+    }
+
+    /// Waits until nothing waits and nothing is in hand.
+    async fn end(&self, limit: Duration) {
+        let limit = Instant::now() + limit;
+        while Instant::now() < limit {
+            if let Ok(counts) = self.onlooker.counts(&self.queue).await
+                && counts.is_drained()
+                && counts.dead == counts.totals.dead
+            {
+                return self.history.note(What::Drained);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Notes what the store holds in the end.
+    async fn take_stock(&self) {
+        for state in State::ALL {
+            let mut offset = 0;
+            loop {
+                let page = Page {
+                    offset,
+                    limit: 1000,
+                    payload_max: 0,
+                };
+                let records = self.onlooker.list(&self.queue, state, page).await.unwrap();
+                offset += records.len();
+                for record in &records {
+                    let id = record.id.to_string();
+                    self.history.note(if state == State::Dead {
+                        let last = record.last_attempt();
+                        What::Dead {
+                            id,
+                            attempts: record.attempts,
+                            class: last.map(|last| last.class.clone()).unwrap_or_default(),
+                        }
+                    } else {
+                        What::Left {
+                            id,
+                            state: state.as_str().to_owned(),
+                        }
+                    });
+                }
+                if records.is_empty() {
+                    break;
+                }
+            }
+        }
+        let totals = self.onlooker.counts(&self.queue).await.unwrap().totals;
+        self.history.note(What::Totals {
+            sent: totals.sent,
+            acked: totals.acked,
+            dead: totals.dead,
+        });
+    }
+}
