@@ -22,6 +22,7 @@ use self::imports::{Common, ConsumerPre, State};
 use crate::text::{hex, printable};
 
 mod check;
+mod connections;
 mod guest_log;
 mod http;
 mod imports;

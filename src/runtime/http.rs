@@ -23,6 +23,7 @@ use tokio_rustls::TlsConnector;
 use wasmtime_wasi_http::io::TokioIo;
 use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpHooks};
 
+use super::connections::{Connections, Register};
 use super::guest_log::GuestLog;
 use super::limits::Limits;
 use super::permissions::{Permissions, Scheme, Target};
@@ -65,11 +66,17 @@ pub(super) struct Requests {
     web: Arc<Web>,
     log: GuestLog,
     made: usize,
+    connections: Connections,
 }
 
 impl Requests {
     pub(super) fn new(web: Arc<Web>, log: GuestLog) -> Self {
-        Self { web, log, made: 0 }
+        Self {
+            web,
+            log,
+            made: 0,
+            connections: Connections::default(),
+        }
     }
 }
 
@@ -87,6 +94,7 @@ impl WasiHttpHooks for Requests {
     ) -> Boxed<Result<Exchange, Error>> {
         self.made += 1;
         let (web, log, number) = (Arc::clone(&self.web), self.log.clone(), self.made);
+        let register = self.connections.register();
         Box::new(async move {
             let max = web.limits.http_requests;
             if number > max {
@@ -95,7 +103,8 @@ impl WasiHttpHooks for Requests {
                 ));
                 return Err(Error::ConnectionLimitReached);
             }
-            web.send(request, options.unwrap_or_default(), &log).await
+            let options = options.unwrap_or_default();
+            web.send(request, options, &register, &log).await
         })
     }
 }
@@ -115,6 +124,7 @@ impl Web {
         &self,
         mut request: http::Request<WasiBody>,
         options: RequestOptions,
+        register: &Register,
         log: &GuestLog,
     ) -> Result<Exchange, Error> {
         let end = Instant::now() + self.limits.http_total;
@@ -139,7 +149,7 @@ impl Web {
         let connected = timeout_at(connect, async {
             let place = Arc::clone(&self.connections).acquire_owned().await;
             let place = place.map_err(|_| Error::ConnectionLimitReached)?;
-            Ok::<_, Error>((place, self.connect(&target, log).await?))
+            Ok::<_, Error>((place, self.connect(&target, register, log).await?))
         });
         let (place, stream) = connected.await.map_err(|_| Error::ConnectionTimeout)??;
         // What is sent names the path alone; the host is in its header.
@@ -178,7 +188,12 @@ impl Web {
     }
 
     /// A connection to one of the addresses of the target that may be reached.
-    async fn connect(&self, target: &Target, log: &GuestLog) -> Result<Box<dyn Stream>, Error> {
+    async fn connect(
+        &self,
+        target: &Target,
+        register: &Register,
+        log: &GuestLog,
+    ) -> Result<Box<dyn Stream>, Error> {
         let found = self.addresses(&target.host, target.port).await?;
         let never = self.never(target.port).await?;
         let may = |address: &SocketAddr| {
@@ -203,6 +218,7 @@ impl Web {
             .await
             .map_err(|error| not_connected(&error))?;
         let _ = stream.set_nodelay(true);
+        let stream = register.add(stream).ok_or(Error::ConnectionTerminated)?;
         match target.scheme {
             Scheme::Http => Ok(Box::new(stream)),
             Scheme::Https => {

@@ -244,6 +244,40 @@ async fn requests_have_their_limits() {
     assert_eq!(report.outcome.reason(), "ConnectionTimeout");
 }
 
+/// Who gives a message back, or runs it again, does so when the future is gone.
+#[test]
+fn a_run_that_is_dropped_has_closed_its_connection() {
+    let web = Web::start();
+    let rule = format!("127.0.0.1:{}", web.port);
+    let (_runtime, handler) = load_with(&guest("webhook"), limits(), allowing(&[&rule]));
+    let threads = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let (occupied, is_occupied) = std::sync::mpsc::channel();
+    let (free, until_free) = std::sync::mpsc::channel::<()>();
+    threads.block_on(async {
+        let mut run = Box::pin(handler.run(to(&web.url("/hang"), b"{}")));
+        while web.held() == 0 {
+            let moment = tokio::time::sleep(Duration::from_millis(1));
+            tokio::select! {
+                report = &mut run => panic!("it ended: {report:?}"),
+                () = moment => {}
+            }
+        }
+        // No thread is left that could do what is put off.
+        tokio::spawn(async move {
+            occupied.send(()).unwrap();
+            let _ = until_free.recv();
+        });
+        is_occupied.recv().unwrap();
+        drop(run);
+        web.wait_until_hung_up();
+    });
+    drop(free);
+}
+
 #[tokio::test]
 async fn a_response_that_drips_ends_with_its_limit_or_that_of_the_handler() {
     let web = Web::start();
