@@ -13,7 +13,7 @@ use std::fmt;
 use crate::history::{Event, Outcome, Process, Verdict, What};
 
 /// A host that was frozen needs so long to find out which of its leases are over.
-const FINDS_OUT_US: u64 = 1_000_000;
+const FINDS_OUT_US: u64 = 2_000_000;
 
 /// A promise that was not kept.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]

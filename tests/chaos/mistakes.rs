@@ -97,24 +97,13 @@ fn flushed() -> Shape {
 /// Results arrive when their leases are over, and others have the messages in hand.
 fn late() -> Shape {
     Shape {
-        messages: 2000,
+        messages: 300,
         hosts: 3,
         slots: 40,
-        long_delays: 6,
-        slow_again: 1000,
-        lasts: Duration::from_secs(10),
-        ..Shape::default()
-    }
-}
-
-/// The same on a file, to which nothing leads that could be slow.
-fn late_to_file() -> Shape {
-    Shape {
-        messages: 300,
-        long_delays: 0,
         late_results: 3,
+        slow_again: 1000,
         lasts: Duration::from_secs(5),
-        ..late()
+        ..Shape::default()
     }
 }
 
@@ -127,12 +116,13 @@ fn late_failures() -> Shape {
     }
 }
 
-/// Many fail again and again, so that each waits longer.
+/// Many fail again and again, so that each waits longer, and nothing else keeps the machine busy.
 fn failing() -> Shape {
     Shape {
-        messages: 150,
+        messages: 60,
+        hosts: 2,
         slow: 0,
-        bad: 300,
+        bad: 500,
         ..calm()
     }
 }
@@ -265,7 +255,7 @@ mistakes! {
         }
         let lease"];
     // The same mistakes in the file.
-    "file-unfenced", File, late_to_file, "and went on as", [
+    "file-unfenced", File, late, "and went on as", [
         Source "store/sqlite/settle.rs":
             "            \"DELETE FROM messages WHERE seq = ?1 AND token = ?2 AND queue = ?3 AND id = ?4 AND state = 4\",\n" =>
             "            if crate::mutant::is(\"file-unfenced\") {

@@ -48,8 +48,6 @@ pub(crate) struct Shape {
     pub holes: usize,
     /// Times in which every request of one host takes longer.
     pub delays: usize,
-    /// The same, for longer than a lease: what a host says arrives when its lease is over.
-    pub long_delays: usize,
     /// How often each host is held up between the end of a run and its settlement, until the lease is
     /// over and another host has the message.
     pub late_results: usize,
@@ -297,14 +295,6 @@ impl Faults {
         self.spans(shape.delays, 500..2000, |r| {
             let host = r.usize(..hosts);
             let delay = Duration::from_millis(r.u64(1..40));
-            [
-                Fault::Delay(host, delay),
-                Fault::Delay(host, Duration::ZERO),
-            ]
-        });
-        self.spans(shape.long_delays, 400..800, |r| {
-            let host = r.usize(..hosts);
-            let delay = Duration::from_millis(r.u64(2300..2700));
             [
                 Fault::Delay(host, delay),
                 Fault::Delay(host, Duration::ZERO),

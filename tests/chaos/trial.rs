@@ -70,6 +70,8 @@ impl Stalls {
             loop {
                 let begin = Instant::now();
                 std::thread::sleep(nap);
+                // As the witness does for each run.
+                std::thread::spawn(|| {}).join().unwrap();
                 let late = begin.elapsed().saturating_sub(nap);
                 let Some(longest) = seen.upgrade() else {
                     return;

@@ -85,13 +85,14 @@ impl Desk {
             // A host that was killed while it asked.
             return;
         };
-        let run = self.begins(stream, &id, |run| What::Run {
+        let begun = self.begins(stream, &id, |run| What::Run {
             run,
             id: id.clone(),
             attempt,
             by,
             digest: digest(&body),
         });
+        let Some(run) = begun else { return };
         let order = (self.orders)(&id, attempt);
         if order.kills {
             self.history.note(What::TornDown { id: id.clone() });
@@ -119,10 +120,18 @@ impl Desk {
         self.open.lock().unwrap()
     }
 
-    /// Notes that a run begins, after the end of those of the same message that are gone. Returns its
-    /// number.
-    fn begins(&self, stream: &Arc<TcpStream>, id: &str, what: impl FnOnce(u64) -> What) -> u64 {
+    /// Notes that a run begins, after the end of those of the same message that are gone, and returns its
+    /// number; none if it is gone itself, and others may have come before it.
+    fn begins(
+        &self,
+        stream: &Arc<TcpStream>,
+        id: &str,
+        what: impl FnOnce(u64) -> What,
+    ) -> Option<u64> {
         let mut open = self.open();
+        if has_hung_up(stream) {
+            return None;
+        }
         let gone = |other: &mut OpenRun| other.id == id && has_hung_up(&other.stream);
         for OpenRun { run, .. } in open.runs.extract_if(.., gone) {
             self.history.note(What::Gone { run });
@@ -135,7 +144,7 @@ impl Desk {
             stream: Arc::clone(stream),
         });
         self.history.note(what(run));
-        run
+        Some(run)
     }
 
     /// Notes the end of a run; false when it was noted before.
