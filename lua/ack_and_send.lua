@@ -10,10 +10,11 @@
 -- KEYS[6] {dp:<queue>}:stats      hash  totals
 -- KEYS[7] {dp:<queue>}:msg:<id>   string  the payload of the message that is done
 -- KEYS[8..] for each queue that is sent to, which may be the message's own, one after the other:
---         :pending, :ready, :retry:cnt, :headers and :stats as in `send`, then the payloads' keys
+--         :pending, :ready, :retry:cnt, :headers, :stats and :dedup as in `send`, then the payloads'
+--         keys
 -- ARGV[1..3] id, retries left, "failed:released" (the token)
 -- ARGV[4..] for each queue: the channel that wakes its sleeping hosts, the number of messages, and
---         five for each message as in `send`. At most 1,000 messages in all.
+--         six for each message as in `send`. At most 1,000 messages in all.
 --
 -- Returns a list of one: 1, or 0 when the lease is lost; then nothing is touched and nothing sent.
 -- An id that is there already, that of the message itself too, is passed over as in `send`.
@@ -32,11 +33,11 @@ local key, argument = 8, 4
 while argument <= #ARGV do
   local to = {
     pending = KEYS[key], ready = KEYS[key + 1], counts = KEYS[key + 2],
-    headers = KEYS[key + 3], stats = KEYS[key + 4],
+    headers = KEYS[key + 3], stats = KEYS[key + 4], dedup = KEYS[key + 5],
   }
   local channel, number = ARGV[argument], tonumber(ARGV[argument + 1])
-  queues[#queues + 1] = {new = incoming(to, key + 5, argument + 2, number, seen), channel = channel}
-  key, argument = key + 5 + number, argument + 2 + number * 5
+  queues[#queues + 1] = {new = incoming(to, key + 6, argument + 2, number, seen), channel = channel}
+  key, argument = key + 6 + number, argument + 2 + number * 6
 end
 
 for _, to in ipairs(queues) do enqueue(to.new, to.channel) end

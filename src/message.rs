@@ -89,7 +89,8 @@ impl MessageId {
     }
 
     /// The id of what is sent under this idempotency key, any text: the same each time, so that a
-    /// repeat writes nothing while the message lives. A UUID of version 8 made of a SHA-256.
+    /// repeat writes nothing while the message is there or in its [`NewMessage::dedup_window`]. A UUID
+    /// of version 8 made of a SHA-256.
     #[must_use]
     pub fn of_key(key: &str) -> Self {
         let digest = Sha256::new()
@@ -186,13 +187,17 @@ pub struct NewMessage {
     pub retries: u32,
     /// Given to the handler as they are.
     pub headers: Headers,
+    /// For so long after the message was due a send with its id writes nothing, even when the message is
+    /// gone; zero for only as long as it is there. To be asked for each time: a send with zero does not
+    /// look.
+    pub dedup_window: Duration,
 }
 
 impl NewMessage {
     /// The retries of a message whose sender says nothing, as in delayqueue.
     pub const RETRIES_DEFAULT: u32 = 3;
 
-    /// A message that is due at once, with the default retries and no headers.
+    /// A message that is due at once, with the default retries, no headers and no window.
     #[must_use]
     pub fn new(payload: impl Into<Vec<u8>>) -> Self {
         Self {
@@ -201,6 +206,7 @@ impl NewMessage {
             due: Due::NOW,
             retries: Self::RETRIES_DEFAULT,
             headers: Vec::new(),
+            dedup_window: Duration::ZERO,
         }
     }
 }

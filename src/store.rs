@@ -193,7 +193,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// Before: the ids are new. After: each message is pending, or ready when it is due already,
     /// and will not be lost by anything that the store survives. A repeat with the same ids while
-    /// they live writes nothing. All or nothing for each step of up to [`BATCH_MAX`] messages or
+    /// they live, or within their windows, writes nothing. All or nothing for each step of up to [`BATCH_MAX`] messages or
     /// 4 MiB; on an error the steps before it have been accepted.
     async fn send(&self, queue: &QueueName, messages: &[NewMessage]) -> StoreResult<Vec<Sent>>;
 

@@ -5,6 +5,7 @@
 //! others go in.
 
 use std::fmt;
+use std::time::Duration;
 
 use anyhow::Context;
 use base64::Engine;
@@ -23,6 +24,7 @@ pub(super) struct Defaults {
     pub due: Due,
     pub retries: u32,
     pub headers: Headers,
+    pub dedup_window: Option<Duration>,
     pub max_payload: usize,
 }
 
@@ -39,6 +41,7 @@ struct Line {
     #[serde(default, deserialize_with = "pairs")]
     headers: Option<Headers>,
     idempotency_key: Option<String>,
+    dedup_window: Option<String>,
 }
 
 /// An object as a list of pairs, in the order written; names may repeat.
@@ -96,16 +99,26 @@ impl Line {
         }
         let headers = self.headers.unwrap_or_else(|| defaults.headers.clone());
         payload::check(&bytes, &headers, defaults.max_payload)?;
-        if self.idempotency_key.as_deref() == Some("") {
+        let (key, window) = (self.idempotency_key.as_deref(), self.dedup_window);
+        if key == Some("") {
             return Err("its idempotency_key is empty".to_owned());
         }
-        Ok(NewMessage {
-            id: send::id(self.idempotency_key.as_deref()),
+        if key.is_none() && window.is_some() {
+            return Err("it has a dedup_window and no idempotency_key".to_owned());
+        }
+        let window = match window {
+            Some(text) => Some(
+                time::duration(&text).map_err(|error| format!("dedup_window {text:?}: {error}"))?,
+            ),
+            None => defaults.dedup_window,
+        };
+        let message = NewMessage {
             due,
             retries,
             headers,
             ..NewMessage::new(bytes)
-        })
+        };
+        Ok(send::with_key(message, key, window))
     }
 }
 
@@ -225,13 +238,13 @@ async fn read_line<R: AsyncRead + Unpin>(
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::time::Duration;
 
     fn defaults() -> Defaults {
         Defaults {
             due: Due::NOW,
             retries: 3,
             headers: Vec::new(),
+            dedup_window: None,
             max_payload: 100,
         }
     }
@@ -280,6 +293,11 @@ mod tests {
             (r#"{"payload":1,"retries":4000000000}"#, "over the limit"),
             (r#"{"payload_base64":"?"}"#, "not base64"),
             (r#"{"payload":1,"idempotency_key":""}"#, "is empty"),
+            (r#"{"payload":1,"dedup_window":"1s"}"#, "no idempotency_key"),
+            (
+                r#"{"payload":1,"idempotency_key":"k","dedup_window":"1"}"#,
+                "dedup_window \"1\"",
+            ),
             (
                 &format!(r#"{{"payload":"{}"}}"#, "x".repeat(101)),
                 "101 bytes",

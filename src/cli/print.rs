@@ -32,7 +32,7 @@ pub(super) fn sent(sent: &Sent, as_json: bool) -> io::Result<()> {
     }
     let id = printable(sent.id.as_str());
     if sent.due_at_ms.is_none() {
-        eprintln!("{id} is there already, so nothing was sent");
+        eprintln!("{id} was sent before, so nothing was sent now");
     }
     writeln!(io::stdout().lock(), "{id}")
 }

@@ -14,6 +14,9 @@ use super::open::Missing;
 use super::{Exit, QueueArg, StoreArgs, Usage, log, ndjson, open, payload, print, time};
 use crate::message::{Due, MessageId, NewMessage, PAYLOAD_MAX_DEFAULT, RETRIES_MAX};
 
+/// How long a key counts unless said otherwise: longer than scripts and people go on trying.
+const DEDUP_WINDOW: Duration = Duration::from_hours(24);
+
 /// A message as people give it, on the command line and at the prompt of the dashboard.
 #[derive(Debug, Args)]
 pub(super) struct MessageArgs {
@@ -29,9 +32,14 @@ pub(super) struct MessageArgs {
     /// A header that the handler gets with the message; may be repeated
     #[arg(long = "header", value_name = "KEY=VALUE", value_parser = header)]
     pub headers: Vec<(String, String)>,
-    /// Under this key it is sent once: again while the message waits, runs or is dead writes nothing
+    /// Under this key it is sent once: again while the message waits, runs or is dead, or within
+    /// --dedup-window, writes nothing
     #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     pub idempotency_key: Option<String>,
+    /// How long after its due time the key of a message counts, even when the message is gone [default:
+    /// 1d]
+    #[arg(long, value_name = "DURATION", value_parser = time::duration)]
+    pub dedup_window: Option<Duration>,
     /// The largest payload that is sent, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = PAYLOAD_MAX_DEFAULT,
         env = "DQHOST_MAX_PAYLOAD")]
@@ -42,19 +50,32 @@ impl MessageArgs {
     /// The message with these bytes, or why no host would take it.
     pub(super) fn message(self, bytes: Vec<u8>) -> Result<NewMessage, String> {
         payload::check(&bytes, &self.headers, self.max_payload)?;
-        Ok(NewMessage {
-            id: id(self.idempotency_key.as_deref()),
+        let key = self.idempotency_key.as_deref();
+        if key.is_none() && self.dedup_window.is_some() {
+            return Err("--dedup-window is for messages with an --idempotency-key".to_owned());
+        }
+        let message = NewMessage {
             due: self.timing.due(),
             retries: self.retries,
             headers: self.headers,
             ..NewMessage::new(bytes)
-        })
+        };
+        Ok(with_key(message, key, self.dedup_window))
     }
 }
 
-/// The id of a message with this idempotency key, or a new one.
-pub(super) fn id(key: Option<&str>) -> MessageId {
-    key.map_or_else(MessageId::new, MessageId::of_key)
+/// The message under this idempotency key, if there is one.
+pub(super) fn with_key(
+    message: NewMessage,
+    key: Option<&str>,
+    window: Option<Duration>,
+) -> NewMessage {
+    let Some(key) = key else { return message };
+    NewMessage {
+        id: MessageId::of_key(key),
+        dedup_window: window.unwrap_or(DEDUP_WINDOW),
+        ..message
+    }
 }
 
 #[derive(Debug, Args)]
@@ -64,8 +85,8 @@ pub(super) struct SendArgs {
     #[command(flatten)]
     queue: QueueArg,
     /// Send a message for each line of stdin (or @FILE): {"payload": ..., "in": "5s", "at": ...,
-    /// "retries": 3, "headers": {...}, "idempotency_key": ...}; "payload" is a string or any JSON,
-    /// "payload_base64" is for bytes. A line that is wrong is reported and the others go in
+    /// "retries": 3, "headers": {...}, "idempotency_key": ..., "dedup_window": "1d"}; "payload" is a
+    /// string or any JSON, "payload_base64" is for bytes. A line that is wrong is reported and the others go in
     #[arg(long, conflicts_with = "idempotency_key")]
     ndjson: bool,
     /// Print a JSON object for each message
@@ -118,6 +139,7 @@ pub(super) async fn send(args: SendArgs) -> anyhow::Result<Exit> {
             due: message.timing.due(),
             retries: message.retries,
             headers: message.headers,
+            dedup_window: message.dedup_window,
             max_payload: message.max_payload,
         };
         return ndjson::send(input, &*store, &args.queue.queue, &defaults, args.json).await;

@@ -73,6 +73,7 @@ impl Outbox {
                     due: Due::In(Duration::from_millis(wanted.delay_ms)),
                     retries,
                     headers: wanted.headers,
+                    dedup_window: Duration::ZERO,
                 },
             });
             return Ok(id.to_string());

@@ -29,6 +29,7 @@ use crate::clock::Clock;
 use crate::message::{Claim, Delivery, Due, MessageId, NewMessage, QueueName, Record, Sent, State};
 
 mod audit;
+mod dedup;
 mod deliver;
 mod error;
 mod moving;

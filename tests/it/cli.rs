@@ -66,7 +66,7 @@ fn what_is_sent_under_a_key_is_sent_once() {
         let again = under("order 17");
         assert_eq!(stdout(&again), stdout(&first));
         let told = format!(
-            "{} is there already, so nothing was sent\n",
+            "{} was sent before, so nothing was sent now\n",
             stdout(&first).trim()
         );
         assert_eq!(stderr(&again), told);
@@ -83,18 +83,36 @@ fn what_is_sent_under_a_key_is_sent_once() {
         };
         let are_new: Vec<bool> = sent.lines().map(is_new).collect();
         assert_eq!(are_new, [false, true, false]);
-        // What was handled is a new message.
+        // What was handled still counts, unless its window was none.
+        let without = [
+            "send",
+            "x",
+            "--idempotency-key",
+            "k",
+            "--dedup-window",
+            "0s",
+        ];
+        assert_eq!(stderr(&run(Some(&store), &without, 0)), "");
         let handler = guest("noop").display().to_string();
         run(
             Some(&store),
             &["--handler", &handler, "--exit-when-empty"],
             0,
         );
-        assert_eq!(stderr(&under("order 17")), "");
+        assert_eq!(stderr(&under("order 17")), told);
+        assert_eq!(stderr(&run(Some(&store), &without, 0)), "");
+        let line = "{\"payload\":1,\"idempotency_key\":\"order 17\",\"dedup_window\":\"0s\"}\n";
+        let command = dqhost(Some(&store), &["send", "--ndjson"]);
+        assert_eq!(stderr(&expect(feed(command, line.as_bytes()), 0)), "");
+        let command = dqhost(Some(&store), &["send", "--ndjson", "--dedup-window", "1ms"]);
+        let line = "{\"payload\":1,\"idempotency_key\":\"order 18\"}\n";
+        let again = stderr(&expect(feed(command, line.as_bytes()), 0));
+        assert!(again.contains("was sent before"), "{again}");
     }
     for args in [
         &["send", "x", "--idempotency-key", ""][..],
         &["send", "--ndjson", "--idempotency-key", "one for all"],
+        &["send", "x", "--dedup-window", "1h"],
     ] {
         run(Some("unused"), args, 2);
     }

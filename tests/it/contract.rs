@@ -86,6 +86,8 @@ macro_rules! contract {
                 send: a_message_with_a_delay_waits_in_pending,
                 send: a_time_that_has_passed_means_now,
                 send: the_same_id_is_accepted_once,
+                send: a_repeat_within_its_window_writes_nothing,
+                send: a_window_lasts_from_the_due_time_and_then_ends,
                 send: payloads_and_headers_come_back_as_they_were_sent,
                 send: a_large_batch_is_accepted_whole,
                 send: what_waits_can_be_cancelled_and_nothing_else,

@@ -18,6 +18,7 @@ mod copy;
 mod corrupt;
 mod crashes;
 mod dashboard;
+mod dedup;
 mod file;
 mod guests;
 mod handlers;

@@ -146,7 +146,7 @@ async fn send(shared: &Shared, queue: QueueName, message: NewMessage) -> StoreRe
         .map(|overview| overview.now_ms);
     let due_ms = sent.first().and_then(|sent| sent.due_at_ms);
     let text = match (due_ms, now_ms) {
-        (None, _) => format!("{id} is there already, so nothing was sent"),
+        (None, _) => format!("{id} was sent before, so nothing was sent now"),
         (Some(due_ms), Ok(now_ms)) if due_ms > now_ms => {
             let wait = std::time::Duration::from_millis(due_ms - now_ms);
             format!("sent {id}, due in {}", for_people(wait))

@@ -35,6 +35,8 @@ pub(super) struct Keys {
     pub dead: String,
     /// hash: totals.
     pub stats: String,
+    /// zset: id -> unix seconds until which a send with it finds it there.
+    pub dedup: String,
     /// zset: id -> unix seconds since which it is moving to or from another store.
     pub moving: String,
     /// hash: id -> "state:ms" that it had or will have.
@@ -75,6 +77,7 @@ impl Keys {
             history: key("history"),
             dead: key("dead"),
             stats: key("stats"),
+            dedup: key("dedup"),
             moving: key("moving"),
             moving_was: key("moving:was"),
             moving_peer: key("moving:peer"),
@@ -100,7 +103,7 @@ impl Keys {
             None => key.strip_prefix("dp:")?.split_once(':')?.1,
         };
         Some(match name {
-            "pending" | "unack" | "dead" | "moving" | "hosts" => "zset",
+            "pending" | "unack" | "dead" | "dedup" | "moving" | "hosts" => "zset",
             "ready" | "retry" => "list",
             "garbage" => "set",
             "retry:cnt" | "attempts" | "due" | "headers" | "history" | "stats" | "moving:was"

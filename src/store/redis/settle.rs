@@ -144,7 +144,14 @@ impl RedisStore {
         .to_vec();
         keys.push(k.message(&claim.id));
         for (to, messages) in &queues {
-            let fixed = [&to.pending, &to.ready, &to.counts, &to.headers, &to.stats];
+            let fixed = [
+                &to.pending,
+                &to.ready,
+                &to.counts,
+                &to.headers,
+                &to.stats,
+                &to.dedup,
+            ];
             keys.extend(fixed.map(Clone::clone));
             keys.extend(messages.iter().map(|message| to.message(&message.id)));
         }

@@ -18,14 +18,15 @@ fn due_arg(due: Due) -> String {
     }
 }
 
-/// Appends a new message as the scripts take it: id, payload, due, retries, headers.
+/// Appends a new message as the scripts take it: id, payload, due, retries, headers, window.
 pub(super) fn add_message(command: &mut Cmd, message: &NewMessage) {
     command
         .arg(message.id.as_str())
         .arg(message.payload.as_slice())
         .arg(due_arg(message.due))
         .arg(message.retries)
-        .arg(headers_json(&message.headers));
+        .arg(headers_json(&message.headers))
+        .arg(ms(message.dedup_window));
 }
 
 /// A budget as the scripts take it.
@@ -51,6 +52,7 @@ impl RedisStore {
                 &keys.counts,
                 &keys.headers,
                 &keys.stats,
+                &keys.dedup,
             ];
             let all = fixed.into_iter().chain(&payload_keys).map(String::as_str);
             let mut command = evalsha(&scripts::SEND, all);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::dedup;
 use super::error::Failure;
 use super::queue::{Change, QueueRow, code, count, signed, text, unsigned};
 use super::settle::{Failed, Held};
@@ -37,6 +38,14 @@ pub(super) fn send<'m>(
     )?;
     let mut sent = Vec::new();
     for message in messages {
+        let window = message.dedup_window;
+        if !window.is_zero() && dedup::is_there(change, message.id.as_str())? {
+            sent.push(Sent {
+                id: message.id.clone(),
+                due_at_ms: None,
+            });
+            continue;
+        }
         let due_ms = due_ms(message.due, change.now);
         let (state, place) = if due_ms <= change.now.ms {
             (State::Ready, change.last_place())
@@ -57,6 +66,13 @@ pub(super) fn send<'m>(
             change.moved(None, Some(state));
             change.row.totals.sent += 1;
             change.wake |= state == State::Ready || head.is_none_or(|head| place < head);
+            if !window.is_zero() {
+                dedup::keep(
+                    change,
+                    message.id.as_str(),
+                    due_ms.saturating_add(ms(window)),
+                )?;
+            }
         }
         sent.push(Sent {
             id: message.id.clone(),

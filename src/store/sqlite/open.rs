@@ -23,7 +23,11 @@ const SQLITE_VERSION_MIN: i32 = 3_051_003;
 const APPLICATION_ID: i32 = 0x6471_686f;
 
 /// What makes a file of schema N one of schema N + 1, from none at all.
-const MIGRATIONS: [&str; 2] = [include_str!("schema.sql"), include_str!("schema_2.sql")];
+const MIGRATIONS: [&str; 3] = [
+    include_str!("schema.sql"),
+    include_str!("schema_2.sql"),
+    include_str!("schema_3.sql"),
+];
 
 /// How long a call waits while other processes write.
 const BUSY_LIMIT: Duration = Duration::from_secs(5);

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use dqhost::message::{Due, MessageId, NewMessage, State};
-use dqhost::store::{Cancelled, Store};
+use dqhost::message::{Due, MessageId, NewMessage, Outgoing, State};
+use dqhost::store::{Cancelled, Settled, Settlement, Store};
 
 use super::tools::*;
+use crate::support::PATIENCE;
 
 pub(crate) async fn a_message_that_is_due_goes_to_ready(store: &dyn Store) {
     let id = send(store, "a", Due::NOW, 3).await;
@@ -56,6 +57,82 @@ pub(crate) async fn the_same_id_is_accepted_once(store: &dyn Store) {
     let sent = store.send(&queue(), &[twin.clone(), twin]).await.unwrap();
     assert!(sent[0].due_at_ms.is_some() && sent[1].due_at_ms.is_none());
     assert_eq!(depths(store).await, [0, 1, 1, 0, 0]);
+}
+
+pub(crate) async fn a_repeat_within_its_window_writes_nothing(store: &dyn Store) {
+    let once = NewMessage {
+        dedup_window: Duration::from_hours(1),
+        ..NewMessage::new("once")
+    };
+    let is_new = async |message: &NewMessage| {
+        let sent = store.send(&queue(), &[message.clone()]).await.unwrap();
+        sent[0].due_at_ms.is_some()
+    };
+    assert!(is_new(&once).await);
+    let delivery = reserve_one(store, LONG).await;
+    assert!(!is_new(&once).await);
+    assert_eq!(
+        settle(store, &delivery.claim, Settlement::ACK).await,
+        Settled::Done
+    );
+    // It is gone. One that comes with it, and one of another queue, are new.
+    let other = NewMessage {
+        id: MessageId::new(),
+        ..once.clone()
+    };
+    let both = [once.clone(), other.clone()];
+    let sent = store.send(&queue(), &both).await.unwrap();
+    assert!(sent[0].due_at_ms.is_none() && sent[1].due_at_ms.is_some());
+    assert_eq!(depths(store).await, [0, 1, 0, 0, 0]);
+    assert_eq!(store.counts(&queue()).await.unwrap().totals.sent, 2);
+    let elsewhere = "elsewhere".parse().unwrap();
+    let sent = store.send(&elsewhere, &[once.clone()]).await.unwrap();
+    assert!(sent[0].due_at_ms.is_some());
+    // What an ack sends is looked at as well.
+    let delivery = reserve_one(store, LONG).await;
+    let outbox = vec![Outgoing {
+        queue: queue(),
+        message: once.clone(),
+    }];
+    assert_eq!(
+        settle(store, &delivery.claim, Settlement::Ack { outbox }).await,
+        Settled::Done
+    );
+    assert_eq!(depths(store).await, [0, 0, 0, 0, 0]);
+    // Who does not ask does not hear of it.
+    let unasked = NewMessage {
+        dedup_window: Duration::ZERO,
+        ..once
+    };
+    assert!(is_new(&unasked).await);
+}
+
+pub(crate) async fn a_window_lasts_from_the_due_time_and_then_ends(store: &dyn Store) {
+    let window = Duration::from_millis(100);
+    let message = NewMessage {
+        due: Due::In(Duration::from_millis(300)),
+        dedup_window: window,
+        ..NewMessage::new("later")
+    };
+    let sent = store.send(&queue(), &[message.clone()]).await.unwrap();
+    let end_ms = sent[0].due_at_ms.unwrap() + 100;
+    // As if it had been handled.
+    let cancelled = store.cancel(&queue(), &[message.id.clone()]).await.unwrap();
+    assert_eq!(cancelled, [Cancelled::Done]);
+    let again = NewMessage {
+        due: Due::NOW,
+        ..message
+    };
+    let limit = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let sent = store.send(&queue(), &[again.clone()]).await.unwrap();
+        if let Some(due_ms) = sent[0].due_at_ms {
+            assert!(due_ms >= end_ms, "{due_ms} is before {end_ms}");
+            return;
+        }
+        assert!(tokio::time::Instant::now() < limit, "it does not end");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
 }
 
 pub(crate) async fn payloads_and_headers_come_back_as_they_were_sent(store: &dyn Store) {

@@ -235,7 +235,7 @@ fn what_was_sent_under_a_key_is_not_sent_again() {
     let mut tty = Tty::start(store, &["top"], (120, 24));
     tty.wait_for("> default");
     tty.keys(":send y --idempotency-key k\r");
-    tty.wait_for(&format!("{} is there already", id.trim()));
+    tty.wait_for(&format!("{} was sent before", id.trim()));
     assert_eq!(stats(store, "default")["ready"], 0);
     tty.keys("q");
     tty.end(0);

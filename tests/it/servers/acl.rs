@@ -91,6 +91,11 @@ fn a_producer_sends_and_does_nothing_else() {
     forget(&server);
     sent(&producer, &["x", "--header", "k=v"]);
     sent(&producer, &["later", "--in", "1h"]);
+    // The first is over, and forgotten, when the second comes.
+    for key in ["a", "b"] {
+        let window = ["--idempotency-key", key, "--dedup-window", "1ms"];
+        sent(&producer, &[&["z"][..], &window].concat());
+    }
     nothing_is_left_over(&server, "dq-producer");
     let id = sent(&producer, &["y"]);
     for args in [
@@ -109,7 +114,7 @@ fn a_producer_sends_and_does_nothing_else() {
     let mut host = Host::start(&producer, &["--handler", handler.to_str().unwrap()]);
     host.wait_for_start("trying again until the store answers");
     let before = stats(&server.url(), "default");
-    assert_eq!((&before["ready"], &before["unack"]), (&2.into(), &0.into()));
+    assert_eq!((&before["ready"], &before["unack"]), (&4.into(), &0.into()));
     // Nor by hand: no payload can be read, and no key of another program.
     for words in [
         &["GET", &format!("{{dp:default}}:msg:{id}")][..],
