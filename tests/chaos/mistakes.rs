@@ -139,6 +139,18 @@ fn outages() -> Shape {
     }
 }
 
+/// Producers get no answer, and repeat what was handled meanwhile.
+fn unanswered() -> Shape {
+    Shape {
+        messages: 600,
+        hosts: 1,
+        slots: 8,
+        cuts: 80,
+        lasts: Duration::from_secs(6),
+        ..Shape::default()
+    }
+}
+
 /// Hosts are cut off for longer than a lease while handlers run for longer still.
 fn cut_off() -> Shape {
     Shape {
@@ -179,6 +191,9 @@ mistakes! {
     "half-a-send", Redis, calm, "is lost", [Script "include/enqueue.lua":
         "  redis.call('MSET', unpack(new.payloads))\n" =>
         "  redis.call('MSET', unpack(new.payloads))\n  if now_ms % 5 == 0 then return end\n"];
+    // What was handled is forgotten at once, and a repeated send is another message (most queues).
+    "forgets-ids", Redis, unanswered, "runs twice as attempt 1", [Script "include/enqueue.lua":
+        "  if #new.kept > 0 then redis.call('ZADD', keys.dedup, unpack(new.kept)) end\n" => ""];
     // All that is due is moved at once (delayqueue: `unpack` fails at 8,000).
     "unbounded", Redis, herd, "is still ready", [Source "store/redis/deliver.rs":
         "step(&scripts::PENDING_TO_READY, keys, ADVANCE_STEP)" =>

@@ -19,12 +19,11 @@ use crate::report::Report;
 use crate::support::{dqhost, guest, stdout};
 use crate::witness::{Order, Witness, digest};
 
-/// A message is sent again only while it is not due for so long, so that it cannot have been handled
-/// before: to the store its id would be a new one.
-const AGAIN_UNTIL: Duration = Duration::from_millis(500);
-
-/// A producer that is refused tries again for so long.
+/// A producer that is refused, or gets no answer, tries again for so long.
 const SEND_LIMIT: Duration = Duration::from_secs(10);
+
+/// The pause after no answer: what was accepted has often been handled by then.
+const AGAIN_AFTER: Duration = Duration::from_millis(300);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -242,28 +241,26 @@ impl Trial {
                 _ => Due::At(due_ms),
             },
             retries: planned.retries,
+            dedup_window: Duration::from_hours(1),
             ..NewMessage::new(planned.payload.clone())
         };
-        let again_until = u64::try_from(AGAIN_UNTIL.as_millis()).unwrap();
         let limit = Instant::now() + SEND_LIMIT;
         while Instant::now() < limit {
-            match self
-                .producers
-                .send(&self.queue, std::slice::from_ref(&message))
-                .await
-            {
+            let message = std::slice::from_ref(&message);
+            let pause = match self.producers.send(&self.queue, message).await {
                 Ok(sent) => {
                     let due_ms = sent[0].due_at_ms.unwrap_or(due_ms);
                     let id = id.to_string();
                     return self.history.note(What::Accepted { id, due_ms });
                 }
                 // Nothing was done.
-                Err(StoreError::Refused { .. } | StoreError::Unusable { .. }) => {}
+                Err(StoreError::Refused { .. } | StoreError::Unusable { .. }) => {
+                    Duration::from_millis(20)
+                }
                 // It may have been.
-                Err(StoreError::Unreachable { .. }) if now_ms() + again_until < due_ms => {}
-                Err(StoreError::Unreachable { .. }) => return,
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
+                Err(StoreError::Unreachable { .. }) => AGAIN_AFTER,
+            };
+            tokio::time::sleep(pause).await;
         }
     }
 
