@@ -17,7 +17,7 @@
 -- Returns for each message its due time in unix ms, or 0 when the id was there already and
 -- nothing was written for it.
 -- Crash safety: all or nothing. A sender that lost the reply sends the same ids again. What is in
--- dedup for too long is taken out by later sends.
+-- dedup for too long is taken out by later sends and by heartbeats.
 -- Not allow-oom: a full Redis refuses new messages before anything is written.
 -- include: clock
 -- include: enqueue

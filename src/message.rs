@@ -187,8 +187,8 @@ pub struct NewMessage {
     pub retries: u32,
     /// Given to the handler as they are.
     pub headers: Headers,
-    /// For so long after the message was due a send with its id writes nothing, even when the message is
-    /// gone; zero for only as long as it is there. To be asked for each time: a send with zero does not
+    /// A second send of the id writes nothing until so long after the due time of the first, even when the
+    /// message is gone; with zero only while it is there. To be given each time: a send with zero does not
     /// look.
     pub dedup_window: Duration,
 }
@@ -225,8 +225,8 @@ pub struct Outgoing {
 pub struct Sent {
     /// The id that the sender chose.
     pub id: MessageId,
-    /// Unix milliseconds; none when a message of this id was there already, and nothing was
-    /// written.
+    /// Unix milliseconds; none when a message of this id was there already, or within its
+    /// [`NewMessage::dedup_window`], and nothing was written.
     pub due_at_ms: Option<u64>,
 }
 

@@ -363,7 +363,8 @@ pub trait Store: Send + Sync + 'static {
     /// The queues that this store has seen a dqhost producer or host use, sorted.
     async fn queues(&self) -> StoreResult<Vec<QueueName>>;
 
-    /// Makes a host visible to others on this queue for `silence` more.
+    /// Makes a host visible to others on this queue for `silence` more, and forgets a bounded number of
+    /// ids whose [`NewMessage::dedup_window`] is over.
     async fn heartbeat(
         &self,
         queue: &QueueName,

@@ -36,8 +36,8 @@ pub(super) struct MessageArgs {
     /// --dedup-window, writes nothing
     #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     pub idempotency_key: Option<String>,
-    /// How long after its due time the key of a message counts, even when the message is gone [default:
-    /// 1d]
+    /// How long the key counts after the due time that it was sent with, even when the message is gone
+    /// [default: 1d]
     #[arg(long, value_name = "DURATION", value_parser = time::duration)]
     pub dedup_window: Option<Duration>,
     /// The largest payload that is sent, in bytes

@@ -67,6 +67,13 @@ impl Register {
     }
 }
 
+impl Drop for Connection {
+    /// While the run can still reach it, so that it waits for what is being closed elsewhere.
+    fn drop(&mut self) {
+        drop(lock(&self.0).take());
+    }
+}
+
 impl Connection {
     fn poll<T>(
         &self,

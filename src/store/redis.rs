@@ -378,7 +378,7 @@ impl Store for RedisStore {
 impl RedisStore {
     fn beat(&self, queue: &QueueName, host_id: &str, info: &str, silence: Duration) -> Cmd {
         let k = self.keys(queue);
-        let keys = [&k.hosts, &k.hosts_info];
+        let keys = [&k.hosts, &k.hosts_info, &k.dedup];
         let mut command = evalsha(&scripts::HEARTBEAT, keys.map(String::as_str));
         command.arg(host_id).arg(info).arg(ms(silence));
         command

@@ -235,15 +235,15 @@ impl<'e> Checker<'e> {
             let words = format!("{id} runs as attempt {attempt} of {most}");
             wrong.push(Violation::new(words));
         }
-        // Of one that was frozen only the results count, which must change nothing.
-        for other in message.runs.iter().filter(|_| !was_frozen) {
-            if other.is_open && !is_frozen(&other.by) {
+        for other in &message.runs {
+            // Of one that was frozen only the results count, which must change nothing.
+            if other.is_open && !was_frozen && !is_frozen(&other.by) {
                 wrong.push(Violation::of_time(format!(
                     "{id} runs twice at once: attempt {attempt} by {by:?}, {} by {:?}",
                     other.attempt, other.by
                 )));
             }
-            if other.attempt > *attempt {
+            if other.attempt > *attempt && !was_frozen {
                 let before = other.attempt;
                 let words = format!("{id} runs as attempt {attempt} after {before}");
                 wrong.push(Violation::of_time(words));

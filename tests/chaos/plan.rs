@@ -180,6 +180,11 @@ impl Planned {
         }
     }
 
+    /// It tears down each host that handles it.
+    pub(crate) fn is_deadly(&self) -> bool {
+        self.character == Character::Deadly
+    }
+
     /// What the run of this number is to do.
     pub(crate) fn order(&self, attempt: u32) -> Order {
         let verdict = match self.character {
@@ -204,7 +209,7 @@ impl Planned {
         Order {
             lasts,
             verdict,
-            kills: self.character == Character::Deadly,
+            kills: self.is_deadly(),
         }
     }
 }

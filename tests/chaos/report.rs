@@ -12,6 +12,8 @@ pub(crate) struct Report {
     pub violations: Vec<Violation>,
     pub history: PathBuf,
     pub events: Vec<Event>,
+    /// The messages that tear down their hosts.
+    pub deadly: BTreeSet<String>,
     pub cuts: usize,
     /// The longest time for which the machine stood still.
     pub stall: Duration,
@@ -92,11 +94,12 @@ impl Report {
         })
     }
 
-    pub(crate) fn dead(&self) -> BTreeSet<&str> {
-        self.ids(|event| match &event.what {
+    pub(crate) fn dead(&self) -> BTreeSet<String> {
+        let dead = self.ids(|event| match &event.what {
             What::Dead { id, .. } => Some(id),
             _ => None,
-        })
+        });
+        dead.into_iter().map(str::to_owned).collect()
     }
 
     /// Something was wrong, and nothing that does not show as well when the machine stands still.

@@ -1,6 +1,6 @@
 //! A trial: hosts work, producers send, and everything goes wrong that the plan has.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -24,6 +24,9 @@ const SEND_LIMIT: Duration = Duration::from_secs(10);
 
 /// The pause after no answer: what was accepted has often been handled by then.
 const AGAIN_AFTER: Duration = Duration::from_millis(300);
+
+/// One message in so many is sent again although it was accepted.
+const REPEATED: usize = 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -120,6 +123,7 @@ pub(crate) fn carry_out(setup: &Setup) -> Report {
     Report {
         stall: stalls.longest(),
         violations,
+        deadly: trial.deadly(),
         history: path,
         cuts: trial.place.doors().iter().map(|door| door.cuts()).sum(),
         events,
@@ -251,7 +255,13 @@ impl Trial {
                 Ok(sent) => {
                     let due_ms = sent[0].due_at_ms.unwrap_or(due_ms);
                     let id = id.to_string();
-                    return self.history.note(What::Accepted { id, due_ms });
+                    self.history.note(What::Accepted { id, due_ms });
+                    if index.is_multiple_of(REPEATED) {
+                        tokio::time::sleep(AGAIN_AFTER).await;
+                        // As if the answer had been lost. Whether it is answered now is all the same.
+                        let _ = self.producers.send(&self.queue, message).await;
+                    }
+                    return;
                 }
                 // Nothing was done.
                 Err(StoreError::Refused { .. } | StoreError::Unusable { .. }) => {
@@ -262,6 +272,14 @@ impl Trial {
             };
             tokio::time::sleep(pause).await;
         }
+    }
+
+    fn deadly(&self) -> BTreeSet<String> {
+        let sent = self.sent.lock().unwrap();
+        let deadly = sent
+            .iter()
+            .filter(|(_, index)| self.plan.messages[**index].is_deadly());
+        deadly.map(|(id, _)| id.clone()).collect()
     }
 
     /// Does what the plan has, each thing at its time.

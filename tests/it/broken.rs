@@ -14,7 +14,7 @@ use crate::contract::tools::*;
 use crate::support::{Host, RedisServer, eventually, guest, run, stats, stderr, stdout};
 
 /// Every key of a queue but those of payloads.
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 19] = [
     "pending",
     "ready",
     "unack",
@@ -27,6 +27,7 @@ const KEYS: [&str; 18] = [
     "history",
     "dead",
     "stats",
+    "dedup",
     "moving",
     "moving:was",
     "moving:peer",
@@ -153,6 +154,14 @@ const STEPS: [&str; 26] = [
     "hosts",
 ];
 
+/// A message that is looked for in every place.
+fn once() -> NewMessage {
+    NewMessage {
+        dedup_window: LONG,
+        ..NewMessage::new("new")
+    }
+}
+
 async fn step(store: &dyn Store, step: &str, m: &Messages) -> StoreResult<()> {
     let q = &queue();
     let claims = [m.held.clone()];
@@ -165,7 +174,7 @@ async fn step(store: &dyn Store, step: &str, m: &Messages) -> StoreResult<()> {
         payload_max: 10,
     };
     match step {
-        "send" => store.send(q, &[NewMessage::new("new")]).await.map(drop),
+        "send" => store.send(q, &[once()]).await.map(drop),
         "reschedule" => {
             let due = Due::In(LONG * 2);
             store.reschedule(q, &[m.ready.clone()], due).await.map(drop)
@@ -284,7 +293,7 @@ async fn what_fails_for_a_key_of_the_wrong_type_names_it_and_changes_nothing() {
 fn stats_while_broken(url: &str, key: &str) {
     let code = i32::from(!matches!(
         key,
-        "paused" | "moving:was" | "moving:peer" | "history" | "headers"
+        "paused" | "moving:was" | "moving:peer" | "history" | "headers" | "dedup"
     )) * 5;
     let code = if key.starts_with("msg:") { 0 } else { code };
     let output = dqhost_stats(url);

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use dqhost::message::{MessageId, NewMessage};
-use dqhost::store::Store;
 use dqhost::store::sqlite::{SqliteOptions, SqliteStore};
+use dqhost::store::{HOST_SILENCE, HostInfo, Settlement, Store};
 use tempfile::TempDir;
 
 use crate::contract::tools::{queue, reserve_one, settle};
@@ -18,7 +18,7 @@ async fn handle_one(store: &dyn Store, window: Duration) -> u64 {
     };
     let sent = store.send(&queue(), &[message]).await.unwrap();
     let delivery = reserve_one(store, Duration::from_mins(10)).await;
-    settle(store, &delivery.claim, dqhost::store::Settlement::ACK).await;
+    settle(store, &delivery.claim, Settlement::ACK).await;
     sent[0].due_at_ms.unwrap()
 }
 
@@ -43,6 +43,22 @@ async fn those_that_are_over_are_taken_out(store: &dyn Store, kept: impl AsyncFn
     assert_eq!(kept().await, 10);
     // Those without a window leave nothing.
     handle_one(store, Duration::ZERO).await;
+    assert_eq!(kept().await, 10);
+    // When nothing more is sent, a host sees to it.
+    let last = handle_one(store, Duration::from_millis(1)).await;
+    assert_eq!(kept().await, 11);
+    wait_until_past(store, last + 1).await;
+    let host = HostInfo {
+        id: "host".to_owned(),
+        version: String::new(),
+        handler: String::new(),
+        slots: 1,
+        in_flight: 0,
+    };
+    store
+        .heartbeat(&queue(), &host, HOST_SILENCE)
+        .await
+        .unwrap();
     assert_eq!(kept().await, 10);
     // Many in one send, too.
     let batch: Vec<NewMessage> = std::iter::repeat_with(|| NewMessage {

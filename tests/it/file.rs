@@ -196,10 +196,14 @@ async fn a_file_of_an_older_schema_is_brought_up_to_date() {
         .unwrap();
     assert!(reserve(&store, 1, LONG).await.is_empty());
     store.set_paused(&queue(), false).await.unwrap();
-    let new = send(&store, "new", Due::NOW, 3).await;
+    let new = NewMessage {
+        dedup_window: LONG,
+        ..NewMessage::new("new")
+    };
+    store.send(&queue(), &[new.clone()]).await.unwrap();
     let deliveries = reserve(&store, 2, LONG).await;
     let ids: Vec<&str> = deliveries.iter().map(|d| d.claim.id.as_str()).collect();
-    assert_eq!(ids, ["old", new.as_str()]);
+    assert_eq!(ids, ["old", new.id.as_str()]);
     assert_eq!(
         deliveries[0].payload.as_deref(),
         Some(b"payload".as_slice())

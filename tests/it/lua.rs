@@ -149,6 +149,7 @@ async fn ack_and_send_within_the_queue(store: &dyn dqhost::store::Store) {
     let [now, later] = [Due::NOW, Due::In(LONG)].map(|due| NewMessage {
         due,
         headers: vec![("k".to_owned(), "v".to_owned())],
+        dedup_window: LONG,
         ..NewMessage::new("sent along")
     });
     let ids = [now.id.clone(), later.id.clone()];
@@ -182,6 +183,7 @@ async fn scripts_touch_no_key_outside_the_slot_of_their_queue() {
     for n in 0..6 {
         let message = NewMessage {
             headers: headers.clone(),
+            dedup_window: SHORT,
             ..NewMessage::new(n.to_string())
         };
         store.send(&queue(), &[message]).await.unwrap();

@@ -1,13 +1,16 @@
 //! Ids that count as there for a while after their messages are gone, so that a send which is repeated
 //! late writes nothing. After a crash they are as the send left them, with which they were written; those
-//! of which the time is over are taken out by later sends.
+//! of which the time is over are taken out by later sends and by the heartbeats of hosts.
 
 use rusqlite::params;
 
 use super::queue::{Change, signed};
 
-/// Those whose time is over go so many at a time with each that comes, so that they become fewer.
-const FORGOTTEN_STEP: i64 = 2;
+/// So many whose time is over go with each that comes, so that they become fewer.
+const FORGOTTEN_PER_SEND: i64 = 2;
+
+/// And so many with each heartbeat.
+pub(super) const FORGOTTEN_PER_HEARTBEAT: i64 = 1000;
 
 pub(super) fn is_there(change: &Change<'_>, id: &str) -> rusqlite::Result<bool> {
     change
@@ -17,17 +20,22 @@ pub(super) fn is_there(change: &Change<'_>, id: &str) -> rusqlite::Result<bool> 
 }
 
 pub(super) fn keep(change: &Change<'_>, id: &str, until_ms: u64) -> rusqlite::Result<()> {
-    let queue = change.row.id;
+    forget(change, FORGOTTEN_PER_SEND)?;
+    change
+        .tx
+        .prepare_cached("INSERT OR REPLACE INTO dedup (queue, id, until_ms) VALUES (?1, ?2, ?3)")?
+        .execute(params![change.row.id, id, signed(until_ms)])?;
+    Ok(())
+}
+
+/// Takes out up to `max` whose time is over.
+pub(super) fn forget(change: &Change<'_>, max: i64) -> rusqlite::Result<()> {
     change
         .tx
         .prepare_cached(
             "DELETE FROM dedup WHERE queue = ?1 AND id IN (SELECT id FROM dedup
              WHERE queue = ?1 AND until_ms <= ?2 ORDER BY until_ms LIMIT ?3)",
         )?
-        .execute(params![queue, signed(change.now.ms), FORGOTTEN_STEP])?;
-    change
-        .tx
-        .prepare_cached("INSERT OR REPLACE INTO dedup (queue, id, until_ms) VALUES (?1, ?2, ?3)")?
-        .execute(params![queue, id, signed(until_ms)])?;
+        .execute(params![change.row.id, signed(change.now.ms), max])?;
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
+use super::dedup;
 use super::deliver::{due_ms, first_place_in, waiting};
 use super::error::Failure;
 use super::queue::{Change, QueueRow, code, count, signed, state, text, unsigned};
@@ -314,6 +315,7 @@ pub(super) fn heartbeat(
     silence: Duration,
 ) -> Result<(), Failure> {
     forget_silent(change, change.now.ms.saturating_sub(ms(silence)))?;
+    dedup::forget(change, dedup::FORGOTTEN_PER_HEARTBEAT)?;
     change
         .tx
         .prepare_cached(

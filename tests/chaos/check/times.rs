@@ -14,7 +14,7 @@ const WORKS_WITHIN_US: u64 = 5_000_000;
 const CUTS_EXCUSE: usize = 3;
 
 /// A run is seen by the witness at most so long after its lease began.
-const SEEN_WITHIN_US: u64 = 1_200_000;
+const SEEN_WITHIN_US: u64 = 1_000_000;
 
 /// What follows a run begins after its lease, or after the delay of a nack.
 pub(super) fn wait_for_their_time(id: &str, message: &Message, wrong: &mut Vec<Violation>) {

@@ -88,16 +88,28 @@ pub(crate) async fn a_repeat_within_its_window_writes_nothing(store: &dyn Store)
     let elsewhere = "elsewhere".parse().unwrap();
     let sent = store.send(&elsewhere, &[once.clone()]).await.unwrap();
     assert!(sent[0].due_at_ms.is_some());
-    // What an ack sends is looked at as well.
+    // What an ack sends is looked at as well, and kept.
     let delivery = reserve_one(store, LONG).await;
-    let outbox = vec![Outgoing {
+    let along = NewMessage {
+        id: MessageId::new(),
+        ..once.clone()
+    };
+    let outbox = [&once, &along].map(|message| Outgoing {
         queue: queue(),
-        message: once.clone(),
-    }];
+        message: message.clone(),
+    });
+    let outbox = outbox.to_vec();
     assert_eq!(
         settle(store, &delivery.claim, Settlement::Ack { outbox }).await,
         Settled::Done
     );
+    let delivery = reserve_one(store, LONG).await;
+    assert_eq!(delivery.claim.id, along.id);
+    assert_eq!(
+        settle(store, &delivery.claim, Settlement::ACK).await,
+        Settled::Done
+    );
+    assert!(!is_new(&along).await);
     assert_eq!(depths(store).await, [0, 0, 0, 0, 0]);
     // Who does not ask does not hear of it.
     let unasked = NewMessage {

@@ -103,7 +103,7 @@ fn world() -> impl Strategy<Value = Vec<(String, Content)>> {
                 .boxed(),
         );
     };
-    for name in ["pending", "unack", "dead", "moving", "hosts"] {
+    for name in ["pending", "unack", "dead", "dedup", "moving", "hosts"] {
         add(name, scored().boxed());
     }
     for name in ["ready", "retry"] {

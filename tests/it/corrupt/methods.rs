@@ -155,6 +155,15 @@ pub(super) async fn steer(store: &dyn Store, queue: &QueueName, ids: &[MessageId
         check("admit", store.admit(queue, run, &id).await);
     }
     check("discard", store.discard(queue, run, ids).await);
+    // Last, since it gives each a payload.
+    for id in ids {
+        let once = NewMessage {
+            id: id.clone(),
+            dedup_window: SHORT,
+            ..NewMessage::new("once")
+        };
+        check("send once", store.send(queue, &[once]).await);
+    }
 }
 
 /// A message goes the whole way in the queue beside.

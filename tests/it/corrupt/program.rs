@@ -20,7 +20,7 @@ fn spoil(server: &RedisServer) {
     };
     for (at, id) in IDS.iter().enumerate() {
         let score = SCORES[at % SCORES.len()].as_bytes();
-        for key in ["pending", "unack", "dead", "moving", "hosts"] {
+        for key in ["pending", "unack", "dead", "dedup", "moving", "hosts"] {
             add("ZADD", key, vec![score, id]);
         }
         for key in ["ready", "retry"] {
@@ -89,7 +89,7 @@ fn check(args: &[&str], output: &Output) {
     assert!(out.len() + err.len() < 1 << 20, "{args:?} prints too much");
 }
 
-const COMMANDS: [&[&str]; 31] = [
+const COMMANDS: [&[&str]; 32] = [
     &["stats"],
     &["stats", "--json"],
     &["list", "pending"],
@@ -111,6 +111,7 @@ const COMMANDS: [&[&str]; 31] = [
     &["top", "--snapshot"],
     &["top", "--snapshot", "--ascii"],
     &["send", "x", "--in", "1h"],
+    &["send", "x", "--idempotency-key", "k"],
     &["pause"],
     &["resume"],
     &["dead", "redrive", "0", "\u{1b}[2J\u{7}", "nothing"],

@@ -92,7 +92,7 @@ impl Spoilt {
             "queues" => {
                 format!("UPDATE queues SET {column} = {value} WHERE ?2 >= 0 AND name = 'q'")
             }
-            _ => format!("UPDATE hosts SET {column} = {value} WHERE ?2 >= 0"),
+            _ => format!("UPDATE {table} SET {column} = {value} WHERE ?2 >= 0"),
         };
         let _ = connection.execute(&sql, rusqlite::params![self.value, row]);
     }
@@ -130,6 +130,8 @@ fn spoilt() -> impl Strategy<Value = Spoilt> {
         1 => change("queues", &["peer", "run"], blob(&VALUES).boxed(), true),
         1 => change("hosts", &["info", "host"], blob(&VALUES).boxed(), true),
         1 => change("hosts", &["beat_ms"], number().boxed(), false),
+        1 => change("dedup", &["until_ms"], number().boxed(), false),
+        1 => change("dedup", &["id"], blob(&IDS).boxed(), true),
     ]
 }
 
@@ -145,7 +147,13 @@ async fn make(path: &std::path::Path) -> Vec<MessageId> {
     bury(&store).await;
     settle(&store, &b.claim, reject()).await;
     settle(&store, &c.claim, nack(None)).await;
-    ids.push(send(&store, "x", Due::In(LONG), 3).await);
+    let later = NewMessage {
+        due: Due::In(LONG),
+        dedup_window: LONG,
+        ..NewMessage::new("x")
+    };
+    ids.push(later.id.clone());
+    store.send(&queue(), &[later]).await.unwrap();
     ids.push(send(&store, "x", Due::NOW, 3).await);
     store
         .send(&other("fine"), &[NewMessage::new("x")])
