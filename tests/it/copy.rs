@@ -166,7 +166,8 @@ async fn cut_off_everywhere(a: &dyn Store, b: &dyn Store) {
                 empty(store).await;
             }
             if was_done {
-                assert!(polls > 8, "{polls}");
+                // A file may answer before it is waited for, Redis does not.
+                assert!(polls > 4, "{polls}");
                 break;
             }
         }
@@ -269,11 +270,15 @@ async fn a_store_is_not_copied_to_itself_or_to_a_third_half_way() {
     assert!(a.hosts(&queue(), LONG).await.unwrap().is_empty());
 
     let (b, c) = (file(&folder, "b.db").await, file(&folder, "c.db").await);
-    let mut polls = 1;
-    while a.counts(&queue()).await.unwrap().moving == 0 {
-        assert!(!cut_off(&*a, &*b, polls).await);
-        polls += 1;
-    }
+    // How far a copy to the second comes before it ends.
+    let peer = |store: &dyn Store| Peer {
+        name: store.describe(),
+        renamed: false,
+        run: "first".to_owned(),
+    };
+    a.meet(&queue(), &peer(&*b)).await.unwrap();
+    b.meet(&queue(), &peer(&*a)).await.unwrap();
+    assert_eq!(a.export(&queue(), "first", 10).await.unwrap().len(), 1);
     let error = copy(&*a, &*c).await.unwrap_err().to_string();
     assert!(error.contains(&b.describe()), "{error}");
     let file = folder.path().join("a.db");
