@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use crate::servers::tools::free_port;
 use crate::support::RedisServer;
 
 fn scripts() -> Vec<(String, String)> {
@@ -159,6 +160,22 @@ async fn ack_and_send_within_the_queue(store: &dyn dqhost::store::Store) {
     assert_eq!(cancelled, [dqhost::store::Cancelled::Done; 2]);
 }
 
+/// One node of a cluster, to which only the slots of these keys belong.
+fn node_with_the_slots_of(keys: &[&str]) -> RedisServer {
+    let bus = free_port().to_string();
+    let server = RedisServer::start_with(&["--cluster-enabled", "yes", "--cluster-port", &bus]);
+    for key in keys {
+        let slot: u16 = server.command(&["CLUSTER", "KEYSLOT", key]);
+        let () = server.command(&["CLUSTER", "ADDSLOTS", &slot.to_string()]);
+    }
+    let () = server.command(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
+    crate::support::eventually("the node serves its slots", || {
+        let info: String = server.command(&["CLUSTER", "INFO"]);
+        info.contains("cluster_state:ok").then_some(())
+    });
+    server
+}
+
 /// Undeclared keys are found only where they are refused: in a cluster of which another node owns
 /// them. Redis checks the keys of a script's calls against this node's slots, so one node that owns
 /// only the slot of the queue's tag shows it.
@@ -168,16 +185,7 @@ async fn scripts_touch_no_key_outside_the_slot_of_their_queue() {
     use dqhost::message::{Due, NewMessage};
     use dqhost::store::{Peer, Settlement};
 
-    let server = RedisServer::start_with(&["--cluster-enabled", "yes"]);
-    for key in ["{dp:q}", "dqhost:queues"] {
-        let slot: u16 = server.command(&["CLUSTER", "KEYSLOT", key]);
-        let () = server.command(&["CLUSTER", "ADDSLOTS", &slot.to_string()]);
-    }
-    let () = server.command(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
-    crate::support::eventually("the node serves its slots", || {
-        let info: String = server.command(&["CLUSTER", "INFO"]);
-        info.contains("cluster_state:ok").then_some(())
-    });
+    let server = node_with_the_slots_of(&["{dp:q}", "dqhost:queues"]);
     let store = server.store().await;
     let headers = vec![("k".to_owned(), "v".to_owned())];
     for n in 0..6 {

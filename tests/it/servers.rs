@@ -5,4 +5,4 @@ mod acl;
 mod cluster;
 mod sentinel;
 mod tls;
-mod tools;
+pub(crate) mod tools;

@@ -3,15 +3,20 @@
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use tempfile::TempDir;
 
 use crate::support::eventually;
 
 /// A port that nothing listens on, with the one 10,000 above it, which a node of a cluster takes too.
-pub(super) fn free_port() -> u16 {
+/// Each only once, so that no two tests start a server on one.
+pub(crate) fn free_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
     eventually("two ports are free", || {
-        let port = fastrand::u16(20_000..32_000);
+        // Others begin elsewhere.
+        let number = NEXT.fetch_add(1, SeqCst).wrapping_add(std::process::id());
+        let port = 20_000 + u16::try_from(number % 12_000).unwrap();
         let free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
         (free(port) && free(port + 10_000)).then_some(port)
     })
