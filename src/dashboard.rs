@@ -10,13 +10,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossterm::event::{Event as TerminalEvent, EventStream, KeyEventKind};
-use futures_util::StreamExt;
+use crossterm::event::{Event as TerminalEvent, KeyEventKind};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::control::{Snapshot, Wires};
 
 mod draw;
+mod input;
 pub mod keymap;
 mod memory;
 mod print;
@@ -25,6 +25,7 @@ mod rates;
 pub mod state;
 mod terminal;
 mod theme;
+mod thread;
 pub mod update;
 
 pub use draw::{draw, key_lines};
@@ -32,6 +33,7 @@ pub use print::{Picture, picture};
 pub use prompt::Grammar;
 pub use state::{Settings, State};
 pub use theme::Theme;
+pub use thread::{DashboardEnd, DashboardThread};
 use update::{Effect, Event};
 
 /// The shortest time between two frames.
@@ -54,8 +56,10 @@ pub struct Setup {
     pub lines: Option<PathBuf>,
 }
 
-/// Runs the dashboard on the terminal until a person leaves it or `end` comes. The terminal is given
-/// back as it was, also when this panics.
+/// Runs the dashboard on the terminal until an operator leaves it, `end` comes or the terminal is gone,
+/// which is an error. The terminal is given back as it was, also when this panics.
+///
+/// It blocks its thread while nobody reads the terminal: see [`DashboardThread`].
 pub async fn run(setup: Setup, mut wires: Wires, end: impl Future<Output = ()>) -> io::Result<()> {
     let Setup {
         settings,
@@ -66,10 +70,10 @@ pub async fn run(setup: Setup, mut wires: Wires, end: impl Future<Output = ()>) 
     let mut state = State::new(settings, first, Arc::clone(&wires.logs));
     state.lines = memory::load(lines.as_deref());
     let mut screen = terminal::Screen::take()?;
-    let mut keys = EventStream::new();
-    let mut stops = signal(SignalKind::from_raw(SIGTSTP))?;
-    let size = screen.terminal.size()?;
-    state.size = (size.width, size.height);
+    let mut keys = input::Input::open()?;
+    let mut suspensions = signal(SignalKind::from_raw(SIGTSTP))?;
+    let mut resizes = signal(SignalKind::window_change())?;
+    state.size = terminal::size()?;
     let mut clock = tokio::time::interval(TICK);
     clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut frame = Frames::default();
@@ -77,25 +81,24 @@ pub async fn run(setup: Setup, mut wires: Wires, end: impl Future<Output = ()>) 
     tokio::pin!(end);
     loop {
         let event = tokio::select! {
+            // The end first: after each frame, however many are wanted, it is noticed.
+            biased;
             () = &mut end => return Ok(()),
-            () = frame.due() => {
-                screen.terminal.draw(|frame| draw(frame, &mut state, Instant::now()))?;
-                frame.drawn(&state);
-                continue;
-            }
-            key = keys.next() => match key {
-                Some(key) => terminal_event(key?),
-                // The terminal is gone.
-                None => return Ok(()),
-            },
+            key = keys.next() => terminal_event(key?),
+            _ = resizes.recv() => Some(resized(terminal::size()?)),
             changed = wires.snapshots.changed() => match changed {
                 Ok(()) => Some(Event::Snapshot(Arc::clone(&wires.snapshots.borrow_and_update()))),
                 Err(_) => return Ok(()),
             },
             Some(notice) = wires.notices.recv() => Some(Event::Notice(notice)),
-            _ = stops.recv() => {
+            _ = suspensions.recv() => {
                 screen.suspend().await?;
                 frame.wanted();
+                Some(resized(terminal::size()?))
+            }
+            () = frame.due() => {
+                screen.terminal.draw(|frame| draw(frame, &mut state, Instant::now()))?;
+                frame.drawn(&state);
                 continue;
             }
             _ = clock.tick() => {
@@ -120,12 +123,15 @@ pub async fn run(setup: Setup, mut wires: Wires, end: impl Future<Output = ()>) 
     }
 }
 
+fn resized((columns, rows): (u16, u16)) -> Event {
+    Event::Resize(columns, rows)
+}
+
 /// What the terminal tells, as far as it matters here.
 fn terminal_event(event: TerminalEvent) -> Option<Event> {
     match event {
         TerminalEvent::Key(key) if key.kind != KeyEventKind::Release => Some(Event::Key(key)),
         TerminalEvent::Paste(text) => Some(Event::Paste(text)),
-        TerminalEvent::Resize(columns, rows) => Some(Event::Resize(columns, rows)),
         _ => None,
     }
 }

@@ -17,8 +17,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::{Notify, Semaphore, watch};
-use tokio::task::JoinHandle;
-use tokio_util::task::TaskTracker;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use self::flights::Flights;
 use self::lane::{Lane, News};
@@ -155,12 +154,13 @@ impl Shared {
     }
 }
 
-/// Stops its task when dropped.
-struct Beside(JoinHandle<()>);
+/// Stops the handlers that still run when the future of [`Host::run`] is dropped.
+struct StopHandlers<'a>(&'a Shared);
 
-impl Drop for Beside {
+impl Drop for StopHandlers<'_> {
     fn drop(&mut self) {
-        self.0.abort();
+        self.0.tasks.close();
+        self.0.flights.give_up_running();
     }
 }
 
@@ -209,22 +209,27 @@ impl Host {
     /// Serves its queues until told to stop, or until they are empty if that is configured.
     ///
     /// No error of the store ends it: it waits and goes on.
+    ///
+    /// When the future is dropped, handlers are stopped and nothing more is reserved, renewed or
+    /// settled: the messages in flight are delivered again when their leases expire.
     pub async fn run(self, mut stage: watch::Receiver<Stage>) -> Summary {
         let shared = self.0;
+        let _stop_handlers = StopHandlers(&shared);
         let (stop, stopped) = watch::channel(false);
         let (mut loops, mut settlers) = (Vec::new(), Vec::new());
         for index in 0..shared.lanes.len() {
             let (sender, receiver) = unbounded_channel();
             let settling = &shared.workers.settling;
-            settlers.push(settling.spawn(settle::settle(Arc::clone(&shared), index, receiver)));
+            let settler = settling.spawn(settle::settle(Arc::clone(&shared), index, receiver));
+            settlers.push(AbortOnDropHandle::new(settler));
             let lane = Lane::new(index, sender);
-            loops.push(tokio::spawn(
+            loops.push(until_dropped(
                 lane.serve(Arc::clone(&shared), stopped.clone()),
             ));
         }
-        let leases = Beside(tokio::spawn(leases::keep(Arc::clone(&shared))));
-        let heartbeat = Beside(tokio::spawn(beat(Arc::clone(&shared))));
-        let retention = Beside(tokio::spawn(retention::keep_to(Arc::clone(&shared))));
+        let leases = until_dropped(leases::keep(Arc::clone(&shared)));
+        let heartbeat = until_dropped(beat(Arc::clone(&shared)));
+        let retention = until_dropped(retention::keep_to(Arc::clone(&shared)));
 
         tokio::select! {
             () = reached(&mut stage, Stage::Drain) => {}
@@ -246,6 +251,11 @@ impl Host {
         let _ = tokio::time::timeout(RELEASE_LIMIT, join_all(left)).await;
         shared.totals.summary()
     }
+}
+
+/// A task that ends when the handle is dropped.
+fn until_dropped(task: impl Future<Output = ()> + Send + 'static) -> AbortOnDropHandle<()> {
+    AbortOnDropHandle::new(tokio::spawn(task))
 }
 
 /// Returns when the host is told to go that far; never when nobody is left who could tell it.

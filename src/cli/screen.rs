@@ -4,18 +4,22 @@ use std::future::Future;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::open::Missing;
 use super::prompt::Prompt;
 use super::{Exit, StoreArgs, Usage, folder, log, open};
 use crate::control::desk::Desk;
 use crate::control::{LogRing, Stage};
-use crate::dashboard::{self, Settings, Setup, Theme, key_lines, keymap};
+use crate::dashboard::{
+    self, DashboardEnd, DashboardThread, Settings, Setup, Theme, key_lines, keymap,
+};
 use crate::host::{Host, Summary};
 use crate::message::QueueName;
 use crate::store::Store;
@@ -102,12 +106,15 @@ fn state_folder() -> Option<PathBuf> {
     Some(folder)
 }
 
-/// Sends the log to the screen and to a file. Call it before anything is logged.
-pub(super) fn start_log(level: &str, json: bool) -> anyhow::Result<Arc<LogRing>> {
+/// Sends the log to the screen and, if there is a place for it, to a file. Call it before anything is
+/// logged.
+pub(super) fn start_log(
+    level: &str,
+    json: bool,
+) -> anyhow::Result<(Arc<LogRing>, Option<log::Log>)> {
     let ring = Arc::new(LogRing::default());
-    let file = state_folder().map(|folder| folder.join("dqhost.log"));
-    log::to_screen(level, json, &ring, file)?;
-    Ok(ring)
+    let log = log::to_screen(level, json, &ring, state_folder().as_deref())?;
+    Ok((ring, log))
 }
 
 fn setup(args: &ScreenArgs) -> Setup {
@@ -146,7 +153,7 @@ pub(super) async fn snapshot(
     let Some(error) = refused else {
         return Ok(Exit::Done);
     };
-    say(&format!("error: {}", printable(&error)));
+    say(&format!("error: {error}"));
     Ok(Exit::Partly)
 }
 
@@ -161,7 +168,7 @@ fn number(name: &str, default: u16) -> u16 {
 /// Runs a host with the dashboard on top, until the host has ended.
 ///
 /// A dashboard that fails takes nothing with it: the terminal is given back, and the host goes on
-/// without.
+/// without. A terminal that is gone stops the host as SIGTERM does, since nobody is left to watch it.
 pub(super) async fn with_host(
     args: &ScreenArgs,
     host: Host,
@@ -177,45 +184,70 @@ pub(super) async fn with_host(
     };
     let (wires, desk) = desk.open(Arc::clone(&logs));
     let (ended, mut has_ended) = watch::channel(false);
-    let host = tokio::spawn(async move {
-        let summary = host.run(stages).await;
-        ended.send_replace(true);
-        summary
-    });
+    let mut host = AbortOnDropHandle::new(tokio::spawn(host.run(stages)));
     let end = async move {
         let _ = has_ended.wait_for(|ended| *ended).await;
     };
-    let screen = tokio::spawn(dashboard::run(setup(args), wires, end));
-    let trouble = match screen.await {
-        Ok(Ok(())) => None,
-        Ok(Err(error)) => Some(format!("the terminal is gone: {error}")),
-        Err(panic) => Some(format!("a bug in dqhost: {panic}")),
+    let mut screen = DashboardThread::start(setup(args), wires, end).context("the dashboard")?;
+    let (summary, is_watched) = tokio::select! {
+        summary = &mut host => {
+            ended.send_replace(true);
+            screen.close().await;
+            (summary, true)
+        }
+        end = screen.ended() => {
+            let is_watched = without_screen(end, &stage);
+            (host.await, is_watched)
+        }
     };
-    if let Some(trouble) = &trouble {
-        tracing::error!("the dashboard has ended: {trouble}");
-        say(&format!(
-            "the dashboard has ended: {}\nthe host goes on; Ctrl-C stops it",
-            printable(trouble)
-        ));
-    } else {
-        // It ends with the host, or when the terminal has gone: then nobody is left to watch it.
-        stage.send_if_modified(|now| {
-            let is_first = *now == Stage::Run;
-            *now = (*now).max(Stage::Drain);
-            is_first
-        });
-    }
-    let summary = host.await.context("the host")?;
+    let summary = summary.context("the host")?;
     drop(desk);
-    if let Some(file) = logs.file() {
+    if let Some(file) = logs.file().filter(|_| is_watched) {
         say(&format!("the log is in {file}"));
     }
     Ok(summary)
 }
 
-/// Says something on a terminal that may have gone.
+/// What a host does whose dashboard has ended before it. False when its terminal is gone.
+fn without_screen(end: DashboardEnd, stage: &watch::Sender<Stage>) -> bool {
+    let is_watched = match end {
+        DashboardEnd::Left => true,
+        DashboardEnd::TerminalGone(error) => {
+            tracing::warn!("the terminal is gone, so the host stops: {error}");
+            false
+        }
+        DashboardEnd::Bug => {
+            tracing::error!("the dashboard has ended by a bug in dqhost; the host goes on");
+            say("the dashboard has ended by a bug in dqhost\nthe host goes on; Ctrl-C stops it");
+            return true;
+        }
+    };
+    stage.send_if_modified(|now| {
+        let is_first = *now == Stage::Run;
+        *now = (*now).max(Stage::Drain);
+        is_first
+    });
+    is_watched
+}
+
+/// How long a line may take that is written to a terminal which nobody may read.
+const SAY_LIMIT: Duration = Duration::from_millis(500);
+
+/// Says something on a terminal that may be gone, or that nobody reads.
 fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "{text}");
+    let text = printable_lines(text);
+    let (written, is_written) = std::sync::mpsc::channel();
+    // Left behind if it has to wait: the program ends without it.
+    let _ = std::thread::Builder::new().spawn(move || {
+        let _ = writeln!(io::stderr(), "{text}");
+        let _ = written.send(());
+    });
+    let _ = is_written.recv_timeout(SAY_LIMIT);
+}
+
+fn printable_lines(text: &str) -> String {
+    let lines: Vec<_> = text.lines().map(printable).collect();
+    lines.join("\n")
 }
 
 #[derive(Debug, Args)]
@@ -245,7 +277,7 @@ pub(super) async fn top(args: TopArgs) -> anyhow::Result<Exit> {
         .into());
     }
     let store = open::store(&args.store, Missing::Refuse).await?;
-    let logs = start_log("info", false)?;
+    let (logs, _log) = start_log("info", false)?;
     let desk = Desk {
         store,
         queues: args.queue,
@@ -253,10 +285,21 @@ pub(super) async fn top(args: TopArgs) -> anyhow::Result<Exit> {
         read_only: args.screen.read_only,
     };
     let (wires, _desk) = desk.open(logs);
-    let screen = tokio::spawn(dashboard::run(setup(&args.screen), wires, told_to_end()?));
-    match screen.await {
-        Ok(result) => result.context("the terminal")?,
-        Err(panic) => anyhow::bail!("a bug in dqhost: {panic}"),
+    let (end, mut is_end) = watch::channel(false);
+    let end_of_screen = async move {
+        let _ = is_end.wait_for(|end| *end).await;
+    };
+    let mut screen = DashboardThread::start(setup(&args.screen), wires, end_of_screen)
+        .context("the dashboard")?;
+    tokio::select! {
+        ended = screen.ended() => match ended {
+            DashboardEnd::Left | DashboardEnd::TerminalGone(_) => {}
+            DashboardEnd::Bug => anyhow::bail!("a bug in dqhost: the dashboard panicked"),
+        },
+        () = told_to_end()? => {
+            end.send_replace(true);
+            screen.close().await;
+        }
     }
     Ok(Exit::Done)
 }

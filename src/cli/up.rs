@@ -251,7 +251,8 @@ pub(super) async fn up(args: UpArgs) -> anyhow::Result<Exit> {
     let (logs, log) = if args.no_tui || !screen::has_terminal() {
         (None, Some(log::of_host(&args.log, json)?))
     } else {
-        (Some(screen::start_log(&args.log, json)?), None)
+        let (logs, log) = screen::start_log(&args.log, json)?;
+        (Some(logs), log)
     };
     let endpoints = open::endpoints(&args.store)?;
     let permissions = args.sandbox.permissions(endpoints.clone(), args.retries)?;
@@ -271,7 +272,7 @@ pub(super) async fn up(args: UpArgs) -> anyhow::Result<Exit> {
     let queues = served.iter().map(|served| served.queue.clone()).collect();
     let host = Host::new(Arc::clone(&store), served, config, workers);
     let (stage, stages) = watch::channel(Stage::Run);
-    listen_for_signals(stage.clone(), logs.is_some())?;
+    listen_for_signals(stage.clone())?;
     let summary = match logs {
         None => host.run(stages).await,
         Some(logs) => {
@@ -288,9 +289,7 @@ pub(super) async fn up(args: UpArgs) -> anyhow::Result<Exit> {
         refused = summary.refused,
         "stopped"
     );
-    if let Some(log) = log {
-        log.end();
-    }
+    drop(log);
     Ok(Exit::Done)
 }
 
@@ -347,37 +346,50 @@ fn check_sends(store: &dyn Store, served: &[Served], to: &[QueueName]) -> Result
     Ok(())
 }
 
-/// The first SIGINT or SIGTERM lets handlers finish, the second does not; so does the end of the
-/// terminal, if there is a dashboard on it.
-fn listen_for_signals(stage: watch::Sender<Stage>, on_terminal: bool) -> anyhow::Result<()> {
+/// The first SIGINT or SIGTERM lets handlers finish, the second stops them. The end of the terminal
+/// (SIGHUP) lets them finish too, and never more than that, since it is told more than once.
+fn listen_for_signals(stage: watch::Sender<Stage>) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt()).context("listening for Ctrl-C")?;
     let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
-    let mut hangup = if on_terminal {
-        Some(signal(SignalKind::hangup()).context("listening for SIGHUP")?)
-    } else {
-        // Whoever started it may have told it to ignore this one, as nohup does.
+    let mut hangup = if is_hangup_ignored() {
         None
+    } else {
+        Some(signal(SignalKind::hangup()).context("listening for SIGHUP")?)
     };
     tokio::spawn(async move {
         loop {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-                Some(()) = async { hangup.as_mut()?.recv().await } => {}
-            }
-            stage.send_modify(|stage| {
-                *stage = match *stage {
-                    Stage::Run => Stage::Drain,
-                    Stage::Drain | Stage::Now => Stage::Now,
-                };
-            });
-            let how = if *stage.borrow() == Stage::Drain {
-                "stopping; a second signal stops handlers at once"
-            } else {
-                "stopping at once"
+            let at_least = tokio::select! {
+                _ = interrupt.recv() => Stage::Now,
+                _ = terminate.recv() => Stage::Now,
+                Some(()) = async { hangup.as_mut()?.recv().await } => Stage::Drain,
             };
-            tracing::info!("{how}");
+            let is_new = stage.send_if_modified(|stage| {
+                let next = match *stage {
+                    Stage::Run => Stage::Drain,
+                    Stage::Drain | Stage::Now => at_least.max(*stage),
+                };
+                std::mem::replace(stage, next) != next
+            });
+            match *stage.borrow() {
+                Stage::Drain if is_new => {
+                    tracing::info!("stopping; a second signal stops handlers at once");
+                }
+                Stage::Now if is_new => tracing::info!("stopping at once"),
+                _ => {}
+            }
         }
     });
     Ok(())
+}
+
+/// True when whoever started this program told it to outlive its terminal, as nohup does. Where the
+/// system does not say so, nobody did.
+fn is_hangup_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let bit = rustix::process::Signal::HUP.as_raw() - 1;
+    ignored.is_some_and(|mask| mask & (1 << bit) != 0)
 }

@@ -10,6 +10,7 @@ use crossterm::{cursor, execute};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::layout::{Position, Rect};
+use rustix::termios::{QueueSelector, tcflush};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The signal with which a shell lets a stopped process go on.
@@ -38,6 +39,21 @@ fn leave() {
         LeaveAlternateScreen,
         cursor::Show
     );
+    let _ = disable_raw_mode();
+}
+
+/// Columns and rows.
+pub(super) fn size() -> io::Result<(u16, u16)> {
+    crossterm::terminal::size()
+}
+
+/// Discards what was written and not read, so that whoever waits to write goes on. It never waits.
+pub(super) fn discard_unread() {
+    let _ = tcflush(rustix::stdio::stdout(), QueueSelector::OFlush);
+}
+
+/// Gives back only what can be given back without writing to the terminal. It never waits.
+pub(super) fn restore_settings() {
     let _ = disable_raw_mode();
 }
 

@@ -1,0 +1,112 @@
+//! The file of a dashboard's log: one for each process, found again by its name.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Bytes of the file before it makes room for a new one; one old one is kept.
+const FILE_MAX: u64 = 16 * 1024 * 1024;
+
+/// Processes of one user that have a file of their own, at most.
+const FILES_MAX: usize = 100;
+
+/// A file for this user alone, since handlers print into it, and for this process alone, since
+/// whoever renames it must be the only one to write to it.
+#[derive(Debug)]
+pub(super) struct LogFile {
+    pub path: PathBuf,
+    file: File,
+    size: u64,
+    /// Locked for as long as this is here. The lock is on a file that is never renamed; the system
+    /// frees it when the process ends, however it ends.
+    _lock: File,
+}
+
+impl LogFile {
+    /// The first of `dqhost.log`, `dqhost-2.log`, ... that no other process writes to.
+    pub(super) fn open(folder: &Path) -> io::Result<Self> {
+        for number in 1..=FILES_MAX {
+            let name = match number {
+                1 => "dqhost".to_owned(),
+                number => format!("dqhost-{number}"),
+            };
+            let lock = OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o600)
+                .open(folder.join(format!("{name}.lock")))?;
+            match lock.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => continue,
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
+            let path = folder.join(format!("{name}.log"));
+            let (file, size) = append(&path)?;
+            return Ok(Self {
+                path,
+                file,
+                size,
+                _lock: lock,
+            });
+        }
+        Err(io::Error::other(format!(
+            "{FILES_MAX} processes write their logs here already"
+        )))
+    }
+
+    /// Writes a line.
+    pub(super) fn add(&mut self, line: &[u8]) -> io::Result<()> {
+        if self.size >= FILE_MAX {
+            std::fs::rename(&self.path, self.path.with_extension("log.1"))?;
+            (self.file, self.size) = append(&self.path)?;
+        }
+        self.file.write_all(line)?;
+        self.size += line.len() as u64;
+        Ok(())
+    }
+}
+
+fn append(path: &Path) -> io::Result<(File, u64)> {
+    let mut options = OpenOptions::new();
+    let file = options.append(true).create(true).mode(0o600).open(path)?;
+    let size = file.metadata()?.len();
+    Ok((file, size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_makes_room_when_it_is_long() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("dqhost.log");
+        std::fs::write(&path, vec![b'x'; usize::try_from(FILE_MAX).unwrap()]).unwrap();
+        let mut file = LogFile::open(folder.path()).unwrap();
+        file.add(b"one\n").unwrap();
+        file.add(b"two\n").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"one\ntwo\n");
+        let old = std::fs::metadata(folder.path().join("dqhost.log.1")).unwrap();
+        assert_eq!(old.len(), FILE_MAX);
+    }
+
+    #[test]
+    fn two_processes_of_one_user_have_a_file_and_a_rotation_each() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut one = LogFile::open(folder.path()).unwrap();
+        let mut two = LogFile::open(folder.path()).unwrap();
+        assert_eq!(two.path, folder.path().join("dqhost-2.log"));
+        two.size = FILE_MAX;
+        two.add(b"two\n").unwrap();
+        one.add(b"one\n").unwrap();
+        assert_eq!(std::fs::read(&one.path).unwrap(), b"one\n");
+        assert_eq!(std::fs::read(&two.path).unwrap(), b"two\n");
+        assert!(!folder.path().join("dqhost.log.1").exists());
+        // The next one has the file of one that has ended.
+        let path = one.path.clone();
+        drop(one);
+        assert_eq!(LogFile::open(folder.path()).unwrap().path, path);
+    }
+}
