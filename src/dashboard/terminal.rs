@@ -1,6 +1,7 @@
 //! The terminal: taken over, and given back as it was, whatever happens.
 
 use std::io::{self, Stdout, Write};
+use std::mem::ManuallyDrop;
 
 use crossterm::event::{DisableBracketedPaste, EnableBracketedPaste};
 use crossterm::terminal::{
@@ -18,7 +19,8 @@ const SIGCONT: i32 = rustix::process::Signal::CONT.as_raw();
 
 /// The terminal while it is ours; dropping it gives it back, also when the dashboard panics.
 pub(super) struct Screen {
-    pub terminal: Terminal<CrosstermBackend<Stdout>>,
+    /// Never dropped: it would show the cursor, which is done here, and panic when the terminal is gone.
+    pub terminal: ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>,
 }
 
 fn enter() -> io::Result<()> {
@@ -61,7 +63,9 @@ impl Screen {
     pub(super) fn take() -> io::Result<Self> {
         enter()?;
         match Terminal::new(CrosstermBackend::new(io::stdout())) {
-            Ok(terminal) => Ok(Self { terminal }),
+            Ok(terminal) => Ok(Self {
+                terminal: ManuallyDrop::new(terminal),
+            }),
             Err(error) => {
                 leave();
                 Err(error)

@@ -6,6 +6,7 @@ mod keys;
 mod outage;
 mod sample;
 mod screens;
+mod stalled;
 mod terminal;
 mod tty;
 mod walk;

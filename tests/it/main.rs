@@ -19,6 +19,7 @@ mod corrupt;
 mod crashes;
 mod dashboard;
 mod dedup;
+mod dropped;
 mod file;
 mod guests;
 mod handlers;

@@ -1,7 +1,7 @@
 //! The program in a pseudo-terminal.
 
 use std::io::{Read, Write};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system}
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::support::PATIENCE;
+use crate::support::{PATIENCE, eventually};
 
 /// What the program wrote: the screen that came of it, and every byte.
 #[derive(Default)]
@@ -18,10 +18,21 @@ struct Written {
     screen: Option<vt100::Parser>,
 }
 
+/// What whoever sits at the terminal does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Watcher {
+    Reads,
+    /// As a stalled SSH line does: what is written stays where it is.
+    Stalls,
+    Leaves,
+}
+
 /// A program in a terminal of its own; killed on drop.
 pub(crate) struct Tty {
-    master: Box<dyn MasterPty + Send>,
-    keys: Box<dyn Write + Send>,
+    /// None once the terminal has hung up.
+    master: Option<Box<dyn MasterPty + Send>>,
+    keys: Option<Box<dyn Write + Send>>,
+    watcher: Arc<(Mutex<Watcher>, Condvar)>,
     child: Box<dyn Child + Send + Sync>,
     written: Arc<Mutex<Written>>,
     reader: Option<JoinHandle<()>>,
@@ -91,10 +102,14 @@ impl Tty {
         }));
         let mut output = pair.master.try_clone_reader().unwrap();
         let shared = Arc::clone(&written);
+        let watcher = Arc::new((Mutex::new(Watcher::Reads), Condvar::new()));
+        let watches = Arc::clone(&watcher);
         // It ends when nobody has the terminal open any more.
         let reader = std::thread::spawn(move || {
             let mut buffer = [0; 4096];
-            while let Ok(count @ 1..) = output.read(&mut buffer) {
+            while may_read(&watches)
+                && let Ok(count @ 1..) = output.read(&mut buffer)
+            {
                 let mut written = shared.lock().unwrap();
                 written.bytes.extend_from_slice(&buffer[..count]);
                 if let Some(screen) = &mut written.screen {
@@ -104,8 +119,9 @@ impl Tty {
         });
         let keys = pair.master.take_writer().unwrap();
         Self {
-            master: pair.master,
-            keys,
+            master: Some(pair.master),
+            keys: Some(keys),
+            watcher,
             child,
             written,
             reader: Some(reader),
@@ -116,8 +132,39 @@ impl Tty {
 
     /// Presses keys, given as the bytes that a terminal sends.
     pub(crate) fn keys(&mut self, keys: &str) {
-        self.keys.write_all(keys.as_bytes()).unwrap();
-        self.keys.flush().unwrap();
+        let to = self.keys.as_mut().unwrap();
+        to.write_all(keys.as_bytes()).unwrap();
+        to.flush().unwrap();
+    }
+
+    fn watcher(&self, what: Watcher) {
+        let (watcher, changed) = &*self.watcher;
+        *watcher.lock().unwrap() = what;
+        changed.notify_all();
+    }
+
+    /// Reads nothing more of what the program writes.
+    pub(crate) fn stall(&self) {
+        self.watcher(Watcher::Stalls);
+    }
+
+    /// Goes on reading.
+    pub(crate) fn read_on(&self) {
+        self.watcher(Watcher::Reads);
+    }
+
+    /// Closes the terminal, as the end of an SSH line or of tmux does. `write` makes the program write
+    /// something: whoever reads it notices then.
+    pub(crate) fn hang_up(&mut self, write: impl FnOnce()) {
+        self.watcher(Watcher::Leaves);
+        write();
+        self.reader.take().unwrap().join().unwrap();
+        drop((self.keys.take(), self.master.take()));
+    }
+
+    /// Waits for the end of the program, whatever becomes of the terminal; returns its code.
+    pub(crate) fn code(&mut self) -> u32 {
+        eventually("the program ends", || self.child.try_wait().unwrap()).exit_code()
     }
 
     /// Asks the screen.
@@ -178,7 +225,7 @@ impl Tty {
             .screen_mut()
             .set_size(nonzero(rows), nonzero(columns));
         drop(written);
-        self.master.resize(size).unwrap();
+        self.master.as_ref().unwrap().resize(size).unwrap();
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -195,7 +242,8 @@ impl Tty {
         let as_before = self.on_screen(|screen| {
             !screen.alternate_screen() && !screen.hide_cursor() && !screen.bracketed_paste()
         });
-        as_before && format!("{:?}", self.master.get_termios()) == self.settings
+        let master = self.master.as_ref().unwrap();
+        as_before && format!("{:?}", master.get_termios()) == self.settings
     }
 
     /// Waits for the end of the program; it must end with this code and leave the terminal as it
@@ -226,6 +274,13 @@ impl Drop for Tty {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Returns when the next bytes may be read; false when no more are wanted.
+fn may_read((watcher, changed): &(Mutex<Watcher>, Condvar)) -> bool {
+    let stalls = |watcher: &mut Watcher| *watcher == Watcher::Stalls;
+    let watcher = changed.wait_while(watcher.lock().unwrap(), stalls).unwrap();
+    *watcher != Watcher::Leaves
 }
 
 fn nonzero(number: u16) -> std::num::NonZeroU16 {
