@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use crate::history::{Event, History, Process, What};
 use crate::hosts::Crew;
 use crate::place::Place;
+use crate::plan::Shape;
 use crate::support::{eventually, guest};
 
 const HOSTS: usize = 50;
@@ -60,7 +61,11 @@ fn after_a_black_hole_all_hosts_work_soon_and_not_in_step() {
         ];
         at.command(by, &args.map(str::to_owned))
     };
-    let crew = Arc::new(Crew::new(Arc::clone(&history), HOSTS, Box::new(make)));
+    let shape = Shape {
+        hosts: HOSTS,
+        ..Shape::default()
+    };
+    let crew = Arc::new(Crew::new(Arc::clone(&history), &shape, Box::new(make)));
     let _end = (crew.end_with_this(), place.end_with_this());
     watch(&place, &history);
     crew.start_all();

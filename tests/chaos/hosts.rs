@@ -2,8 +2,8 @@
 //! run. A host that cannot reach its store when it starts ends with code 3 and is started again, as a
 //! service manager does it; one that has served and ends by itself has broken a promise.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -13,12 +13,16 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::history::{History, Outcome, Process, What};
+use crate::plan::Shape;
 use crate::support::eventually;
+use crate::terminal::Terminal;
 
 /// What all hosts of a trial have in common.
 pub(crate) struct Crew {
     history: Arc<History>,
     command: Make,
+    /// So many of the hosts have a dashboard, those of the lowest numbers.
+    terminals: usize,
     hosts: Vec<Mutex<Option<Running>>>,
     /// The threads that read logs.
     readers: Mutex<Vec<JoinHandle<()>>>,
@@ -38,6 +42,8 @@ const RESTART_AFTER: Duration = Duration::from_millis(100);
 struct Running {
     child: Child,
     by: Process,
+    /// None for one that writes its log to stderr.
+    terminal: Option<Terminal>,
     is_frozen: bool,
     has_served: Arc<AtomicBool>,
 }
@@ -46,11 +52,12 @@ struct Running {
 pub(crate) type Make = Box<dyn Fn(Process) -> Command + Send + Sync>;
 
 impl Crew {
-    pub(crate) fn new(history: Arc<History>, hosts: usize, command: Make) -> Self {
+    pub(crate) fn new(history: Arc<History>, shape: &Shape, command: Make) -> Self {
         Self {
             history,
             command,
-            hosts: (0..hosts).map(|_| Mutex::default()).collect(),
+            terminals: shape.terminals,
+            hosts: (0..shape.hosts).map(|_| Mutex::default()).collect(),
             readers: Mutex::default(),
             is_over: AtomicBool::new(false),
         }
@@ -80,12 +87,21 @@ impl Crew {
 
     fn start(self: &Arc<Self>, by: Process) {
         self.history.note(What::Started { by });
-        let mut child = (self.command)(by)
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let log = child.stderr.take().unwrap();
+        let mut command = (self.command)(by);
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut terminal = None;
+        if by.host < self.terminals {
+            let (around, inside) = Terminal::around(&command);
+            (terminal, command) = (Some(around), inside);
+        }
+        let mut child = command.spawn().unwrap();
+        // Else it is the last that has the terminal open.
+        drop(command);
+        let stderr = child.stderr.take().unwrap();
+        let log: Box<dyn Read + Send> = match &terminal {
+            Some(terminal) => Box::new(terminal.log(stderr)),
+            None => Box::new(stderr),
+        };
         let has_served = Arc::<AtomicBool>::default();
         let (crew, serves) = (Arc::clone(self), Arc::clone(&has_served));
         let reader = std::thread::spawn(move || {
@@ -98,6 +114,7 @@ impl Crew {
         *self.hosts[by.host].lock().unwrap() = Some(Running {
             child,
             by,
+            terminal,
             is_frozen: false,
             has_served,
         });
@@ -134,6 +151,25 @@ impl Crew {
     /// Asks a host to stop, waits until it has, and starts its next life.
     pub(crate) fn stop(self: &Arc<Self>, host: usize) {
         self.end(host, true);
+    }
+
+    /// The terminal of a host goes away. Waits until the host has stopped, and starts its next life.
+    pub(crate) fn hang_up(self: &Arc<Self>, host: usize) {
+        if let Some(running) = &*self.hosts[host].lock().unwrap()
+            && let Some(terminal) = &running.terminal
+        {
+            terminal.leave();
+        }
+        self.end(host, true);
+    }
+
+    /// Nobody reads the terminal of a host, until somebody does.
+    pub(crate) fn stall(&self, host: usize, stalls: bool) {
+        if let Some(running) = &*self.hosts[host].lock().unwrap()
+            && let Some(terminal) = &running.terminal
+        {
+            terminal.stall(stalls);
+        }
     }
 
     fn end(self: &Arc<Self>, host: usize, politely: bool) {
@@ -291,7 +327,7 @@ impl Running {
 }
 
 /// Notes what a host says of its results, and when it serves.
-fn read_log(log: ChildStderr, by: Process, history: &History, has_served: &AtomicBool) {
+fn read_log(log: impl Read, by: Process, history: &History, has_served: &AtomicBool) {
     for line in BufReader::new(log).lines() {
         let Ok(line) = line else { return };
         let Ok(line) = serde_json::from_str::<Value>(&line) else {

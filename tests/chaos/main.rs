@@ -24,6 +24,7 @@ mod report;
 #[path = "../it/support.rs"]
 #[expect(dead_code, reason = "the other tests use more of it")]
 mod support;
+mod terminal;
 mod trial;
 mod witness;
 
@@ -49,6 +50,9 @@ fn storm(kind: Kind, seed: u64) -> Setup {
         kills: 40,
         stops: 6,
         freezes: 5,
+        terminals: 2,
+        stalls: 5,
+        hang_ups: 4,
         flaky: 85,
         slow: 5,
         bad: 20,

@@ -153,6 +153,21 @@ fn cut_off() -> Shape {
     }
 }
 
+/// Nobody reads the terminals of hosts while handlers run for longer than a lease.
+fn stalled() -> Shape {
+    Shape {
+        messages: 120,
+        hosts: 3,
+        slots: 20,
+        terminals: 3,
+        stalls: 2,
+        slow: 500,
+        slow_for: Some(Duration::from_secs(5)),
+        lasts: Duration::from_secs(12),
+        ..Shape::default()
+    }
+}
+
 macro_rules! mistakes {
     ($($name:literal, $kind:ident, $shape:ident, $shows:literal, [$($place:ident $file:literal: $old:literal => $new:literal),+ $(,)?];)*) => {
         pub(crate) const MISTAKES: &[Mistake] = &[$(Mistake {
@@ -245,6 +260,20 @@ mistakes! {
             shared.flights.give_up_ending(margin(shared.config.lease))
         };
         for (lane, claim) in ending {"];
+    // The screen has a thread that leases, signals and the store use.
+    "shared-screen", Redis, stalled, "runs twice at once", [Source "dashboard/thread.rs":
+        "        let (sender, ended) = oneshot::channel();\n" =>
+        "        let (sender, ended) = oneshot::channel();
+        if crate::mutant::is(\"shared-screen\") {
+            tokio::spawn(async move {
+                let end = match run(setup, wires, end).await {
+                    Ok(()) => DashboardEnd::Left,
+                    Err(error) => DashboardEnd::TerminalGone(error),
+                };
+                let _ = sender.send(end);
+            });
+            return Ok(Self { ended });
+        }\n"];
     // A message is acked before its handler has run.
     "acked-first", Redis, calm, "is lost", [Source "host/lane.rs":
         "        let claim = delivery.claim.clone();\n        let lease" =>

@@ -36,6 +36,12 @@ pub(crate) struct Shape {
     pub freezes: usize,
     /// The server killed, and started again on its data.
     pub server_kills: usize,
+    /// Hosts that have a dashboard in a terminal, of all hosts.
+    pub terminals: usize,
+    /// Times in which nobody reads one of these terminals.
+    pub stalls: usize,
+    /// Terminals that go away, and with them their hosts, which are started again.
+    pub hang_ups: usize,
     /// Connections cut.
     pub cuts: usize,
     /// Scripts flushed.
@@ -80,6 +86,9 @@ pub(crate) enum Fault {
     Stop(usize),
     Freeze(usize),
     Thaw(usize),
+    /// The terminal of a host is not read, or is again.
+    Stall(usize, bool),
+    HangUp(usize),
     /// With how long it stays away.
     KillServer(Duration),
     /// Of a host, or with their number of the producers.
@@ -288,6 +297,14 @@ impl Faults {
         self.spans(shape.freezes, 2500..3500, |r| {
             let host = r.usize(..hosts);
             [Fault::Freeze(host), Fault::Thaw(host)]
+        });
+        // The same, and before that the terminal has to be full.
+        self.spans(shape.stalls, 3500..6000, |r| {
+            let host = r.usize(..shape.terminals);
+            [Fault::Stall(host, true), Fault::Stall(host, false)]
+        });
+        self.some(shape.hang_ups, |r| {
+            Fault::HangUp(r.usize(..shape.terminals))
         });
         self.some(shape.cuts, |r| {
             // One in so many is a producer's.

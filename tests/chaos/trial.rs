@@ -195,7 +195,7 @@ impl Trial {
             }
             command
         };
-        let hosts = Crew::new(Arc::clone(&history), shape.hosts, Box::new(make));
+        let hosts = Crew::new(Arc::clone(&history), &shape, Box::new(make));
         let crew = Arc::clone(crew.get_or_init(|| Arc::new(hosts)));
         for (host, door) in place.doors().iter().enumerate() {
             let history = Arc::clone(&history);
@@ -290,12 +290,12 @@ impl Trial {
             std::thread::sleep(at.saturating_sub(begin.elapsed()));
             let name = format!("{fault:?}");
             self.history.note(What::Fault { name });
-            if let Fault::Stop(host) = *fault {
-                // Apart, since it may have to wait for what comes next in the plan.
-                let crew = Arc::clone(&self.crew);
-                stops.push(std::thread::spawn(move || crew.stop(host)));
-            } else {
-                self.cause(*fault);
+            // Apart, since these may have to wait for what comes next in the plan.
+            let crew = Arc::clone(&self.crew);
+            match *fault {
+                Fault::Stop(host) => stops.push(std::thread::spawn(move || crew.stop(host))),
+                Fault::HangUp(host) => stops.push(std::thread::spawn(move || crew.hang_up(host))),
+                fault => self.cause(fault),
             }
         }
         self.place.heal();
@@ -314,9 +314,10 @@ impl Trial {
         match fault {
             Fault::Kill(host) => self.crew.kill(host),
             // See `hurt`.
-            Fault::Stop(_) => {}
+            Fault::Stop(_) | Fault::HangUp(_) => {}
             Fault::Freeze(host) => self.crew.freeze(host),
             Fault::Thaw(host) => self.crew.thaw(host),
+            Fault::Stall(host, stalls) => self.crew.stall(host, stalls),
             Fault::KillServer(away) => {
                 self.history.note(What::Away { host: None });
                 self.place.kill_server(away);

@@ -103,11 +103,11 @@ impl Tty {
         let mut output = pair.master.try_clone_reader().unwrap();
         let shared = Arc::clone(&written);
         let watcher = Arc::new((Mutex::new(Watcher::Reads), Condvar::new()));
-        let watches = Arc::clone(&watcher);
+        let seen = Arc::clone(&watcher);
         // It ends when nobody has the terminal open any more.
         let reader = std::thread::spawn(move || {
             let mut buffer = [0; 4096];
-            while may_read(&watches)
+            while may_read(&seen)
                 && let Ok(count @ 1..) = output.read(&mut buffer)
             {
                 let mut written = shared.lock().unwrap();
