@@ -97,7 +97,7 @@ pub async fn run(setup: Setup, mut wires: Wires, end: impl Future<Output = ()>) 
                 Some(resized(terminal::size()?))
             }
             () = frame.due() => {
-                screen.terminal.draw(|frame| draw(frame, &mut state, Instant::now()))?;
+                screen.draw(|frame| draw(frame, &mut state, Instant::now()))?;
                 frame.drawn(&state);
                 continue;
             }

@@ -5,12 +5,13 @@ use std::mem::ManuallyDrop;
 
 use crossterm::event::{DisableBracketedPaste, EnableBracketedPaste};
 use crossterm::terminal::{
-    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+    BeginSynchronizedUpdate, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen,
+    disable_raw_mode, enable_raw_mode,
 };
-use crossterm::{cursor, execute};
-use ratatui::Terminal;
+use crossterm::{cursor, execute, queue};
 use ratatui::backend::CrosstermBackend;
 use ratatui::layout::{Position, Rect};
+use ratatui::{Frame, Terminal};
 use rustix::termios::{QueueSelector, tcflush};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -20,7 +21,7 @@ const SIGCONT: i32 = rustix::process::Signal::CONT.as_raw();
 /// The terminal while it is ours; dropping it gives it back, also when the dashboard panics.
 pub(super) struct Screen {
     /// Never dropped: it would show the cursor, which is done here, and panic when the terminal is gone.
-    pub terminal: ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>,
+    terminal: ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>,
 }
 
 fn enter() -> io::Result<()> {
@@ -37,6 +38,8 @@ fn enter() -> io::Result<()> {
 fn leave() {
     let _ = execute!(
         io::stdout(),
+        // One may have begun.
+        EndSynchronizedUpdate,
         DisableBracketedPaste,
         LeaveAlternateScreen,
         cursor::Show
@@ -71,6 +74,13 @@ impl Screen {
                 Err(error)
             }
         }
+    }
+
+    /// Draws a frame, which the terminal shows whole or not at all, if it knows of such (DEC 2026).
+    pub(super) fn draw(&mut self, frame: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
+        queue!(io::stdout(), BeginSynchronizedUpdate)?;
+        self.terminal.draw(frame)?;
+        execute!(io::stdout(), EndSynchronizedUpdate)
     }
 
     /// Gives the terminal back, stops the process as Ctrl-Z does, and takes the terminal again when

@@ -3,7 +3,7 @@
 //!
 //! A trial follows from its seed. `DQHOST_CHAOS_SEED` is the seed instead of 1, and
 //! `DQHOST_CHAOS_MINUTES` is for how long the long form goes on, with a seed after the other
-//! (`make chaos MINUTES=60`). The history of each trial is `chaos-NAME-SEED.jsonl` in cargo's
+//! (`make chaos MINUTES=60`). `DQHOST_CHAOS_MISTAKE` is the one mistake to make, instead of all. The history of each trial is `chaos-NAME-SEED.jsonl` in cargo's
 //! folder for temporary files of tests (`target/tmp`).
 
 #![expect(

@@ -2,6 +2,7 @@
 
 mod hostile;
 mod http;
+mod leaks;
 mod outbox;
 mod overlap;
 mod web;

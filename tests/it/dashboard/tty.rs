@@ -12,10 +12,42 @@ use tempfile::TempDir;
 use crate::support::{PATIENCE, eventually};
 
 /// What the program wrote: the screen that came of it, and every byte.
-#[derive(Default)]
 struct Written {
     bytes: Vec<u8>,
-    screen: Option<vt100::Parser>,
+    /// How many of them are on the screen: of a frame all or none.
+    shown: usize,
+    screen: vt100::Parser,
+}
+
+/// Between these two is a frame.
+const BEGIN: &[u8] = b"\x1b[?2026h";
+const END: &[u8] = b"\x1b[?2026l";
+
+/// Where bytes stand for the last time.
+fn last(bytes: &[u8], of: &[u8]) -> Option<usize> {
+    let mut windows = bytes.windows(of.len());
+    windows.rposition(|window| window == of)
+}
+
+impl Written {
+    fn new(columns: u16, rows: u16) -> Self {
+        Self {
+            bytes: Vec::new(),
+            shown: 0,
+            screen: vt100::Parser::new(nonzero(rows), nonzero(columns), 0),
+        }
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        let new = &self.bytes[self.shown..];
+        let whole = match (last(new, BEGIN), last(new, END)) {
+            (Some(begin), end) if end.is_none_or(|end| end < begin) => begin,
+            _ => new.len(),
+        };
+        self.screen.process(&new[..whole]);
+        self.shown += whole;
+    }
 }
 
 /// What whoever sits at the terminal does.
@@ -96,10 +128,7 @@ impl Tty {
         }
         let settings = format!("{:?}", pair.master.get_termios());
         let child = pair.slave.spawn_command(command).unwrap();
-        let written = Arc::new(Mutex::new(Written {
-            bytes: Vec::new(),
-            screen: Some(vt100::Parser::new(nonzero(rows), nonzero(columns), 0)),
-        }));
+        let written = Arc::new(Mutex::new(Written::new(columns, rows)));
         let mut output = pair.master.try_clone_reader().unwrap();
         let shared = Arc::clone(&written);
         let watcher = Arc::new((Mutex::new(Watcher::Reads), Condvar::new()));
@@ -110,11 +139,7 @@ impl Tty {
             while may_read(&seen)
                 && let Ok(count @ 1..) = output.read(&mut buffer)
             {
-                let mut written = shared.lock().unwrap();
-                written.bytes.extend_from_slice(&buffer[..count]);
-                if let Some(screen) = &mut written.screen {
-                    screen.process(&buffer[..count]);
-                }
+                shared.lock().unwrap().add(&buffer[..count]);
             }
         });
         let keys = pair.master.take_writer().unwrap();
@@ -169,14 +194,7 @@ impl Tty {
 
     /// Asks the screen.
     pub(crate) fn on_screen<T>(&self, ask: impl FnOnce(&vt100::Screen) -> T) -> T {
-        ask(self
-            .written
-            .lock()
-            .unwrap()
-            .screen
-            .as_ref()
-            .unwrap()
-            .screen())
+        ask(self.written.lock().unwrap().screen.screen())
     }
 
     pub(crate) fn text(&self) -> String {
@@ -220,8 +238,6 @@ impl Tty {
         let mut written = self.written.lock().unwrap();
         written
             .screen
-            .as_mut()
-            .unwrap()
             .screen_mut()
             .set_size(nonzero(rows), nonzero(columns));
         drop(written);

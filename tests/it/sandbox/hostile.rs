@@ -15,10 +15,10 @@ const EACH: usize = 100;
 const GOOD: usize = 500;
 
 /// The name of a hostile handler, what it is sent, and how each run of it ends.
-type Hostile = (&'static str, &'static str, &'static str);
+pub(super) type Hostile = (&'static str, &'static str, &'static str);
 
 /// Those that never end by themselves.
-const ENDLESS: [Hostile; 5] = [
+pub(super) const ENDLESS: [Hostile; 5] = [
     ("log-flood", "", "timed-out"),
     ("sleeper", "600000", "timed-out"),
     ("slow-loris-http", "URL", "timed-out"),
@@ -27,7 +27,7 @@ const ENDLESS: [Hostile; 5] = [
 ];
 
 /// Those that end at another limit, or are refused what they want.
-const OTHERS: [Hostile; 12] = [
+pub(super) const OTHERS: [Hostile; 12] = [
     ("env-reader", "", "rejected"),
     ("exit", "1", "exited"),
     ("file-reader", "", "rejected"),
@@ -52,18 +52,6 @@ fn send(url: &str, queue: &str, payload: &str, count: usize) {
             .status
             .success()
     );
-}
-
-/// Resident memory in bytes.
-fn memory(host: &Host) -> u64 {
-    let path = format!("/proc/{}/status", host.pid().as_raw_nonzero());
-    let status = std::fs::read_to_string(path).unwrap();
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("VmRSS"))
-        .unwrap();
-    let kib = line.split_whitespace().nth(1).unwrap();
-    kib.parse::<u64>().unwrap() * 1024
 }
 
 #[test]
@@ -96,7 +84,7 @@ fn each_ends_with_its_class(hostile: &[Hostile], timeout: &str) {
     for queue in &queues {
         args.extend(["--queue", queue]);
     }
-    let host = Host::start_silently(&url, &args);
+    let _host = Host::start_silently(&url, &args);
     let all = |count: usize| {
         for &(name, payload, _) in hostile {
             send(
@@ -112,21 +100,12 @@ fn each_ends_with_its_class(hostile: &[Hostile], timeout: &str) {
             eventually(name, || (stats(&url, name)["dead"] == count).then_some(()));
         }
     };
-    all(1);
-    wait(1);
-    let before = memory(&host);
-    all(EACH - 1);
+    all(EACH);
     send(&url, "echo", "hello", GOOD);
     wait(EACH);
     eventually("echo", || {
         (stats(&url, "echo")["totals"]["acked"] == GOOD).then_some(())
     });
-    let after = memory(&host);
-    println!("memory went from {before} to {after}");
-    assert!(
-        after < before + 20 * 1024 * 1024,
-        "memory went from {before} to {after}"
-    );
     for &(name, _, class) in hostile {
         let list = ["dead", "list", "--json", "--limit", "1000", "--queue", name];
         let listed = stdout(&run(Some(&url), &list, 0));
