@@ -1,5 +1,6 @@
 //! Terminals that nobody reads, and those that go away: neither stops a host.
 
+use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -86,6 +87,63 @@ fn a_terminal_that_is_not_read_stops_nothing_on_redis() {
 fn a_terminal_that_is_not_read_stops_nothing_on_a_file() {
     let folder = TempDir::new().unwrap();
     a_stalled_terminal_stops_nothing(folder.path().join("dqhost.db").to_str().unwrap());
+}
+
+/// So many messages a second, for `DQHOST_STALL_SECONDS` (300).
+const A_SECOND: u32 = 500;
+
+#[test]
+#[ignore = "takes minutes: cargo test --test it -- --ignored --nocapture unread_for_minutes"]
+fn a_terminal_that_is_unread_for_minutes_stops_nothing() {
+    let seconds = std::env::var("DQHOST_STALL_SECONDS").map_or(300, |n| n.parse().unwrap());
+    let server = RedisServer::start();
+    let url = server.url();
+    let mut tty = host(&url, &["--lease", "3s", "--slots", "64"]);
+    tty.keys("5");
+    tty.wait_for("dqhost.log");
+    tty.stall();
+    let begin = Instant::now();
+    let mut command = dqhost(Some(&url), &["send", "--ndjson"]);
+    let mut producer = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = producer.stdin.take().unwrap();
+    let count = seconds * A_SECOND;
+    for n in 0..count {
+        std::thread::sleep(
+            (begin + Duration::from_secs(1) * n / A_SECOND)
+                .saturating_duration_since(Instant::now()),
+        );
+        // One in a hundred is longer than a lease.
+        let ms = if n % 100 == 0 { 4000 } else { 5 };
+        writeln!(lines, "{{\"payload\": \"{ms}\"}}").unwrap();
+        lines.flush().unwrap();
+        if n % A_SECOND == 0 {
+            tty.keys(REDRAW);
+        }
+    }
+    drop(lines);
+    assert!(producer.wait().unwrap().success());
+    eventually("all are acked", || {
+        (total(&url, "acked") == u64::from(count)).then_some(())
+    });
+    println!(
+        "{count} sent in {:?}: {}",
+        begin.elapsed(),
+        stats(&url, "default")
+    );
+    let told = Instant::now();
+    tty.signal(Signal::TERM);
+    assert_eq!(tty.code(), 0);
+    println!("it ended {:?} after SIGTERM", told.elapsed());
+    for name in ["nacked", "expired", "released", "dead"] {
+        assert_eq!(total(&url, name), 0, "{name}");
+    }
+    let log = std::fs::read_to_string(tty.state.path().join("dqhost/dqhost.log")).unwrap();
+    println!("{}", log.lines().last().unwrap());
+    assert!(log.contains(" stale=0 lost=0 "), "{log}");
 }
 
 #[test]
