@@ -112,7 +112,9 @@ fn sit_at(master: &OwnedFd, watcher: &AtomicU8) {
         match watcher.load(SeqCst) {
             LEAVES => return,
             STALLS => {
-                std::thread::sleep(NAP);
+                // Asks for every cell to be drawn again: with a few frames the terminal is full.
+                let _ = rustix::io::write(master, b"\x0c");
+                std::thread::sleep(NAP * 10);
                 continue;
             }
             _ => {}
