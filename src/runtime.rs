@@ -121,7 +121,7 @@ impl Runtime {
             common: Arc::new(Common {
                 limits,
                 web: Arc::new(Web::new(Arc::clone(&permissions), limits)),
-                secrets: secrets::Secrets::new(&permissions.secrets),
+                secrets: Arc::new(secrets::Secrets::new(&permissions.secrets)),
                 permissions,
                 clock,
             }),

@@ -15,7 +15,6 @@ use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
 use super::limits::Limits;
 use super::secrets::Secrets;
-use crate::text::cut;
 
 /// Bytes that a guest may write in one call.
 const WRITE_MAX: usize = 64 * 1024;
@@ -108,6 +107,33 @@ struct Line {
     bytes: Vec<u8>,
     /// True when more may come before its end.
     is_open: bool,
+    /// True when some of it was left out at its end.
+    is_cut: bool,
+}
+
+impl Line {
+    /// Its text without secrets, however it was cut.
+    fn hidden(&self, secrets: &Secrets) -> String {
+        if !self.is_cut {
+            let text = String::from_utf8_lossy(&self.bytes);
+            return secrets.hide(&text).into_owned();
+        }
+        // A character of which a part was cut off would stand between the secret and the end.
+        let bytes = match std::str::from_utf8(&self.bytes[last_character(&self.bytes)..]) {
+            Err(error) if error.error_len().is_none() => &self.bytes[..last_character(&self.bytes)],
+            _ => &self.bytes,
+        };
+        secrets
+            .hide_cut(&String::from_utf8_lossy(bytes))
+            .into_owned()
+    }
+}
+
+/// Where the last character begins, whole or not.
+fn last_character(bytes: &[u8]) -> usize {
+    let continues = |byte: &&u8| **byte & 0xc0 == 0x80;
+    let tail = bytes.iter().rev().take_while(continues).count();
+    bytes.len().saturating_sub(tail + 1)
 }
 
 #[derive(Debug, Default)]
@@ -123,14 +149,17 @@ struct Kept {
 #[derive(Debug, Clone)]
 pub(super) struct GuestLog {
     kept: Arc<Mutex<Kept>>,
+    secrets: Arc<Secrets>,
     bytes_max: usize,
     lines_max: usize,
 }
 
 impl GuestLog {
-    pub(super) fn new(limits: &Limits) -> Self {
+    /// What it keeps and tells is without these secrets.
+    pub(super) fn new(limits: &Limits, secrets: &Arc<Secrets>) -> Self {
         Self {
             kept: Arc::default(),
+            secrets: Arc::clone(secrets),
             bytes_max: limits.log_bytes,
             lines_max: limits.log_lines,
         }
@@ -155,30 +184,35 @@ impl GuestLog {
     /// Keeps a line that was logged; one with line ends in it becomes several.
     pub(super) fn log(&self, level: Level, context: &str, message: &str) {
         let mut kept = self.lock();
-        let context = cut(context, CONTEXT_MAX).into_owned();
         let mut rest = message;
+        // Made for the first line that is kept: what is dropped must cost no more than to be counted.
+        let mut shown = None;
         loop {
             let (line, more) = match rest.split_once('\n') {
                 Some((line, more)) => (line, Some(more)),
                 None => (rest, None),
             };
             if kept.lines.len() >= self.lines_max || kept.bytes >= self.bytes_max {
-                // What is dropped must cost no more than to be counted.
                 kept.dropped_bytes += rest.len();
                 kept.dropped_lines += 1 + rest.matches('\n').count();
                 return;
             }
+            let context = shown
+                .get_or_insert_with(|| self.secrets.hide_and_cut(context, CONTEXT_MAX))
+                .clone();
             kept.bytes += context.len();
-            let source = Source::Log {
-                level,
-                context: context.clone(),
-            };
+            let source = Source::Log { level, context };
             self.keep(&mut kept, &source, line.as_bytes(), false);
             match more {
                 Some(more) => rest = more,
                 None => return,
             }
         }
+    }
+
+    /// At most `max` bytes of what a guest says, without secrets.
+    pub(super) fn shown(&self, text: &str, max: usize) -> String {
+        self.secrets.hide_and_cut(text, max)
     }
 
     /// Notes a call that was refused.
@@ -188,8 +222,9 @@ impl GuestLog {
         if kept.refused <= REFUSALS_TOLD_MAX {
             kept.lines.push(Line {
                 source: Source::Host,
-                bytes: cut(what, REFUSAL_MAX).into_owned().into_bytes(),
+                bytes: self.secrets.hide_and_cut(what, REFUSAL_MAX).into_bytes(),
                 is_open: false,
+                is_cut: false,
             });
         }
     }
@@ -208,6 +243,12 @@ impl GuestLog {
         let taken = part.len().min(room);
         kept.bytes += taken;
         kept.dropped_bytes += part.len() - taken;
+        if goes_on
+            && taken < part.len()
+            && let Some(last) = kept.lines.last_mut()
+        {
+            last.is_cut = true;
+        }
         if !goes_on && taken == 0 && room == 0 {
             kept.dropped_lines += usize::from(!is_open);
             return;
@@ -217,6 +258,7 @@ impl GuestLog {
                 source: source.clone(),
                 bytes: Vec::new(),
                 is_open: true,
+                is_cut: taken < part.len(),
             });
         }
         if let Some(last) = kept.lines.last_mut() {
@@ -231,29 +273,19 @@ impl GuestLog {
     }
 
     /// What was kept so far, without secrets, and a mark when something was cut.
-    pub(super) fn lines(&self, secrets: &Secrets) -> Vec<LogLine> {
+    pub(super) fn lines(&self) -> Vec<LogLine> {
         let kept = self.lock();
         let host = |text| LogLine {
             source: Source::Host,
             text,
         };
-        let was_cut = kept.dropped_bytes > 0;
-        let line = |line: &Line| {
-            let text = String::from_utf8_lossy(&line.bytes);
-            LogLine {
-                source: match &line.source {
-                    Source::Log { level, context } => Source::Log {
-                        level: *level,
-                        context: secrets.hide_cut(context),
-                    },
-                    other => other.clone(),
-                },
-                text: if was_cut {
-                    secrets.hide_cut(&text)
-                } else {
-                    secrets.hide(&text).into_owned()
-                },
-            }
+        let line = |line: &Line| match &line.source {
+            // It was hidden before it was cut.
+            Source::Host => host(String::from_utf8_lossy(&line.bytes).into_owned()),
+            source => LogLine {
+                source: source.clone(),
+                text: line.hidden(&self.secrets),
+            },
         };
         let mut lines: Vec<LogLine> = kept.lines.iter().map(line).collect();
         if kept.refused > REFUSALS_TOLD_MAX {
@@ -347,15 +379,86 @@ mod tests {
     use super::*;
 
     fn text(log: &GuestLog) -> String {
-        text_of(&log.lines(&Secrets::new(&[])))
+        text_of(&log.lines())
     }
 
     fn log(bytes: usize, lines: usize) -> GuestLog {
-        GuestLog::new(&Limits {
+        log_without(bytes, lines, &[])
+    }
+
+    fn log_without(bytes: usize, lines: usize, secrets: &[(String, String)]) -> GuestLog {
+        let limits = Limits {
             log_bytes: bytes,
             log_lines: lines,
             ..Limits::default()
-        })
+        };
+        GuestLog::new(&limits, &Arc::new(Secrets::new(secrets)))
+    }
+
+    /// The longest part of the secret that is in the text, in bytes.
+    fn longest_part(secret: &str, text: &str) -> usize {
+        let borders: Vec<usize> = (0..=secret.len())
+            .filter(|at| secret.is_char_boundary(*at))
+            .collect();
+        let parts = borders.iter().flat_map(|from| {
+            let ends = borders.iter().filter(move |to| *to > from);
+            ends.map(move |to| &secret[*from..*to])
+        });
+        let found = parts.filter(|part| text.contains(part));
+        found.map(str::len).max().unwrap_or(0)
+    }
+
+    #[test]
+    fn a_secret_at_the_cut_of_a_context_stays_hidden() {
+        for secret in ["0123456789", "0\u{e9}1\u{2603}2\u{1f600}345"] {
+            let named = [("KEY".to_owned(), secret.to_owned())];
+            for before in 0..300 {
+                for after in [0, 1, 300] {
+                    let said = format!("{}{secret}{}", "x".repeat(before), "y".repeat(after));
+                    let log = log_without(10_000, 10, &named);
+                    log.log(Level::Info, &said, "text");
+                    // A refusal is cut at 400 bytes.
+                    log.refuse(&format!("{}{said}", "x".repeat(200)));
+                    let text = text_of(&log.lines());
+                    let part = longest_part(secret, &text);
+                    assert!(
+                        part < super::super::secrets::CUT_MIN,
+                        "{before}, {after}: {text}"
+                    );
+                }
+            }
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_part_of_a_secret_stays_wherever_a_run_is_cut(
+            secret in "[0-9\u{e9}\u{2603}]{4,20}(\n[k-p]{8,12})?",
+            before in 0_usize..60,
+            after in 0_usize..60,
+            bytes in 1_usize..120,
+            halves in 0_usize..80,
+            logged in proptest::bool::ANY,
+        ) {
+            let named = [("KEY".to_owned(), secret.clone())];
+            let log = log_without(bytes, 10, &named);
+            let said = format!("{}{secret}{}\nlast", "x".repeat(before), "y".repeat(after));
+            if logged {
+                log.log(Level::Info, "", &said);
+            } else {
+                let (first, second) = said.as_bytes().split_at(halves.min(said.len()));
+                log.print(&Source::Stdout, first);
+                log.print(&Source::Stdout, second);
+            }
+            let lines = log.lines();
+            for line in lines.iter().filter(|line| line.source != Source::Host) {
+                for part in secret.lines().filter(|part| part.len() >= 8 || !secret.contains('\n')) {
+                    // What stays may be a mark cut off, never a part that is long enough to be found.
+                    let found = longest_part(part, &line.text);
+                    proptest::prop_assert!(found < super::super::secrets::CUT_MIN, "{:?}", lines);
+                }
+            }
+        }
     }
 
     #[test]
@@ -405,9 +508,9 @@ mod tests {
             text.ends_with("[cut: 999994 bytes more, 499998 lines more]\n"),
             "{text}"
         );
-        let refused = GuestLog::new(&Limits::default());
+        let refused = log_without(1000, 3, &[]);
         refused.refuse(&"m".repeat(1_000_000));
-        assert!(refused.lines(&Secrets::new(&[]))[0].text.len() < 500);
+        assert!(refused.lines()[0].text.len() < 500);
     }
 
     #[test]
@@ -427,10 +530,10 @@ mod tests {
 
     #[test]
     fn secrets_are_not_kept() {
-        let log = log(1000, 10);
+        let log = log_without(1000, 10, &[("KEY".into(), "hunter2".into())]);
         log.print(&Source::Stdout, b"key=hunter2\n");
         log.log(Level::Info, "hunter2", "hunter2");
-        let lines = log.lines(&Secrets::new(&[("KEY".into(), "hunter2".into())]));
+        let lines = log.lines();
         assert_eq!(
             text_of(&lines),
             "key=[secret KEY]\ninfo [secret KEY]: [secret KEY]\n"

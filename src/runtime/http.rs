@@ -27,10 +27,12 @@ use super::connections::{Connections, Register};
 use super::guest_log::GuestLog;
 use super::limits::Limits;
 use super::permissions::{Permissions, Scheme, Target};
-use crate::text::cut;
 
 /// Bytes of a request's body that are on their way at a time.
 const BODY_CHUNK: usize = 4 * 1024;
+
+/// Bytes of a method that are shown.
+const METHOD_SHOWN: usize = 20;
 
 /// Bytes that a request's or a response's headers may take, roughly.
 pub(super) const FIELDS_MAX: usize = 32 * 1024;
@@ -136,7 +138,7 @@ impl Web {
         if !self.permissions.allows(&target) {
             log.refuse(&format!(
                 "refused: {} {target} is not allowed (--allow-http)",
-                cut(request.method().as_str(), 20)
+                log.shown(request.method().as_str(), METHOD_SHOWN)
             ));
             return Err(Error::HttpRequestDenied);
         }

@@ -35,7 +35,7 @@ pub(super) use self::{ConsumerWithLogging as Consumer, ConsumerWithLoggingPre as
 pub(super) struct Common {
     pub limits: Limits,
     pub permissions: Arc<Permissions>,
-    pub secrets: Secrets,
+    pub secrets: Arc<Secrets>,
     pub web: Arc<Web>,
     pub clock: Clock,
 }
@@ -59,7 +59,7 @@ impl State {
         let mut table = ResourceTable::new();
         table.set_max_capacity(common.limits.resources);
         Self {
-            log: GuestLog::new(&common.limits),
+            log: GuestLog::new(&common.limits, &common.secrets),
             ceiling: Ceiling::new(common.limits),
             deadline,
             outbox,

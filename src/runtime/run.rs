@@ -12,7 +12,6 @@ use super::imports::{Common, ConsumerPre, State};
 use super::limits::{Deadline, Exceeded};
 use super::outbox::Outbox;
 use crate::message::{Headers, Outgoing};
-use crate::text::cut;
 use crate::verdict::Outcome;
 
 /// Bytes of a guest's reason that are kept.
@@ -117,7 +116,7 @@ impl Handler {
             }
         };
         let state = store.into_data();
-        let log = state.log.lines(&self.common.secrets);
+        let log = state.log.lines();
         let outcome = match result {
             Some(Ok(verdict)) => self.verdict(verdict),
             None => Outcome::TimedOut {
@@ -171,8 +170,7 @@ impl Handler {
 
     /// A text of the guest as it is kept.
     fn reason(&self, text: &str) -> String {
-        let text = self.common.secrets.hide(text);
-        cut(&text, REASON_MAX).into_owned()
+        self.common.secrets.hide_and_cut(text, REASON_MAX)
     }
 
     /// How a run ended that brought an error instead of a verdict.

@@ -1,16 +1,25 @@
 //! Takes secrets out of what handlers say.
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::fmt;
 
 /// Lines of a secret that are shorter are not looked for by themselves: they would be found in
 /// ordinary words.
 const LINE_MIN: usize = 8;
 
 /// The same for the beginning of a secret at the place where a text was cut.
-const CUT_MIN: usize = 4;
+pub(super) const CUT_MIN: usize = 4;
 
 /// What is looked for, longest first, with the name of the secret that it belongs to.
 pub(super) struct Secrets(Vec<(String, String)>);
+
+impl fmt::Debug for Secrets {
+    /// Without their values.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Secrets").finish_non_exhaustive()
+    }
+}
 
 impl Secrets {
     /// Of secrets with their names. Each line of one is looked for as well, since what is printed is
@@ -25,7 +34,7 @@ impl Secrets {
                 }
             }
         }
-        all.sort_by_key(|(needle, _)| std::cmp::Reverse(needle.len()));
+        all.sort_by_key(|(needle, _)| Reverse(needle.len()));
         all.dedup();
         Self(all)
     }
@@ -33,27 +42,73 @@ impl Secrets {
     /// The text with every secret replaced by its name. What a handler takes apart, encodes or sends
     /// elsewhere cannot be recognised.
     pub(super) fn hide<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let mut text = Cow::Borrowed(text);
-        for (needle, name) in &self.0 {
-            if text.contains(needle.as_str()) {
-                text = Cow::Owned(text.replace(needle.as_str(), &mark(name)));
-            }
-        }
-        text
+        self.hide_in(text, false)
     }
 
     /// The same for a text that was cut, which may end in the middle of a secret.
-    pub(super) fn hide_cut(&self, text: &str) -> String {
-        let mut text = self.hide(text).into_owned();
+    pub(super) fn hide_cut<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        self.hide_in(text, true)
+    }
+
+    /// The text with every secret replaced, and then cut to at most `max` bytes, with a mark when it
+    /// was cut. Nothing is searched that lies so far behind the cut that it cannot matter.
+    pub(super) fn hide_and_cut(&self, text: &str, max: usize) -> String {
+        let longest = self.0.first().map_or(0, |(needle, _)| needle.len());
+        let end = text.floor_char_boundary(max.saturating_add(longest));
+        let (head, rest) = text.split_at(end);
+        let hidden = self.hide_in(head, !rest.is_empty());
+        if rest.is_empty() && hidden.len() <= max {
+            return hidden.into_owned();
+        }
+        let end = hidden.floor_char_boundary(max);
+        let more = hidden.len() - end + rest.len();
+        format!("{}[cut: {more} bytes more]", &hidden[..end])
+    }
+
+    fn hide_in<'a>(&self, text: &'a str, is_cut: bool) -> Cow<'a, str> {
+        let spans = self.spans(text, is_cut);
+        if spans.is_empty() {
+            return Cow::Borrowed(text);
+        }
+        let (mut hidden, mut from) = (String::with_capacity(text.len()), 0);
+        for (start, end, name) in spans {
+            hidden.push_str(&text[from..start]);
+            hidden.push_str(&mark(name));
+            from = end;
+        }
+        hidden.push_str(&text[from..]);
+        Cow::Owned(hidden)
+    }
+
+    /// Where secrets are, from and to, in order. Those that overlap are one, so that no rest of either
+    /// stays.
+    fn spans(&self, text: &str, is_cut: bool) -> Vec<(usize, usize, &str)> {
+        let mut found = Vec::new();
         for (needle, name) in &self.0 {
-            let lengths = (CUT_MIN..needle.len()).rev();
-            let mut starts = lengths.filter_map(|length| needle.get(..length));
-            if let Some(start) = starts.find(|start| text.ends_with(start)) {
-                text.truncate(text.len() - start.len());
-                text.push_str(&mark(name));
+            let mut from = 0;
+            while let Some(at) = text[from..].find(needle.as_str()) {
+                let start = from + at;
+                found.push((start, start + needle.len(), name.as_str()));
+                // Not behind it: an occurrence may overlap the one before.
+                from = text.ceil_char_boundary(start + 1);
+            }
+            if is_cut {
+                let lengths = (CUT_MIN..needle.len()).rev();
+                let mut starts = lengths.filter_map(|length| needle.get(..length));
+                if let Some(start) = starts.find(|start| text.ends_with(start)) {
+                    found.push((text.len() - start.len(), text.len(), name.as_str()));
+                }
             }
         }
-        text
+        found.sort_by_key(|&(start, end, _)| (start, Reverse(end)));
+        let mut spans: Vec<(usize, usize, &str)> = Vec::with_capacity(found.len());
+        for (start, end, name) in found {
+            match spans.last_mut() {
+                Some(last) if start < last.1 => last.1 = last.1.max(end),
+                _ => spans.push((start, end, name)),
+            }
+        }
+        spans
     }
 }
 
@@ -90,5 +145,13 @@ mod tests {
         let secrets = secrets(&[("KEY", "hunter2hunter2")]);
         assert_eq!(secrets.hide_cut("it is hunter2hun"), "it is [secret KEY]");
         assert_eq!(secrets.hide_cut("it is hun"), "it is hun");
+    }
+
+    #[test]
+    fn no_rest_of_secrets_that_overlap_stays() {
+        let secrets = secrets(&[("A", "aaaabbbb"), ("B", "bbbbcccc"), ("C", "dededede")]);
+        assert_eq!(secrets.hide("aaaabbbbcccc."), "[secret A].");
+        assert_eq!(secrets.hide("dedededededede."), "[secret C].");
+        assert_eq!(secrets.hide("aaaabbbbaaaabbbb"), "[secret A][secret A]");
     }
 }
