@@ -161,7 +161,10 @@ fn open(options: SqliteOptions) -> StoreResult<SqliteStore> {
     let write = connect(path.as_deref(), options.durability).map_err(failed)?;
     let read = match &path {
         None => None,
-        Some(path) => Some(connect_again(path).map_err(|error| failed(error.into()))?),
+        Some(path) => {
+            let read = connect_again(path, options.durability);
+            Some(read.map_err(|error| failed(error.into()))?)
+        }
     };
     let thread = |name, connection| {
         ConnectionThread::start(name, connection)
@@ -215,6 +218,7 @@ fn connect(path: Option<&Path>, durability: Durability) -> Result<Connection, Fa
         Durability::Normal => "NORMAL",
     };
     connection.pragma_update(None, "synchronous", synchronous)?;
+    flush_drive(&connection, durability)?;
     connection.pragma_update(None, "journal_size_limit", LOG_BYTES_MAX)?;
     connection.pragma_update(None, "cache_size", -16_384)?;
     connection.pragma_update(None, "foreign_keys", true)?;
@@ -223,15 +227,25 @@ fn connect(path: Option<&Path>, durability: Durability) -> Result<Connection, Fa
 }
 
 /// A second connection to a file that the first has made ours; it only reads.
-fn connect_again(path: &Path) -> rusqlite::Result<Connection> {
+fn connect_again(path: &Path, durability: Durability) -> rusqlite::Result<Connection> {
     let mut connection = Connection::open_with_flags(
         path,
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
     )?;
     connection.busy_handler(Some(wait_while_busy))?;
     connection.pragma_update(None, "query_only", true)?;
+    // The last connection that is closed moves the log into the file, and that may be this one.
+    flush_drive(&connection, durability)?;
     connection.set_prepared_statement_cache_capacity(64);
     Ok(connection)
+}
+
+/// On macOS a plain flush leaves the data in the drive's own cache, which a power cut empties. Elsewhere
+/// these settings change nothing.
+fn flush_drive(connection: &Connection, durability: Durability) -> rusqlite::Result<()> {
+    let is_full = durability == Durability::Full;
+    connection.pragma_update(None, "fullfsync", is_full)?;
+    connection.pragma_update(None, "checkpoint_fullfsync", is_full)
 }
 
 /// Short pauses instead of SQLite's own, which grow to 100 ms: writers here are done within
@@ -305,4 +319,27 @@ fn migrate(connection: &mut Connection) -> Result<(), Failure> {
     }
     tx.commit()?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_durability_flushes_the_cache_of_the_drive_on_macos_too() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let path = folder.path().join("dqhost.db");
+        for (durability, expected) in [(Durability::Full, 1), (Durability::Normal, 0)] {
+            let write = connect(Some(&path), durability).map_err(|_| ()).unwrap();
+            let read = connect_again(&path, durability).unwrap();
+            for connection in [write, read] {
+                for pragma in ["fullfsync", "checkpoint_fullfsync"] {
+                    let value: i64 = connection
+                        .pragma_query_value(None, pragma, |row| row.get(0))
+                        .unwrap();
+                    assert_eq!(value, expected, "{pragma} with {durability:?}");
+                }
+            }
+        }
+    }
 }
