@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, watch};
 pub use self::desk::pace;
 pub use self::filter::{Filter, FilterError, group_of};
 pub use self::logs::{LogLevel, LogLine, LogRing};
+pub use self::scan::dead_ids;
 pub use crate::host::{InHand, LaneReport, Quantiles, Stage, Summary};
 use crate::message::{Due, MessageId, NewMessage, QueueName, Record, State};
 pub use crate::store::{Counts, FailedAt, FailedSample, HostInfo, Overview, SeenHost, Totals};

@@ -7,9 +7,9 @@ use clap::{Args, Subcommand};
 use super::open::Missing;
 use super::read::{PageArgs, how_much, show_page};
 use super::{Exit, QueueArg, StoreArgs, Usage, log, open, payload};
-use crate::control::pace;
+use crate::control::{Filter, dead_ids, pace};
 use crate::message::{MessageId, PAYLOAD_MAX_DEFAULT, QueueName, RETRIES_MAX, State};
-use crate::store::{BATCH_MAX, Page, Redriven, Store};
+use crate::store::{Redriven, Store};
 use crate::text::printable;
 
 #[derive(Debug, Subcommand)]
@@ -110,20 +110,7 @@ async fn chosen(
     if let Some(ids) = which.ids() {
         return Ok(ids);
     }
-    let mut ids = Vec::new();
-    loop {
-        let page = Page {
-            offset: ids.len(),
-            limit: BATCH_MAX,
-            payload_max: 0,
-        };
-        let records = store.list(queue, State::Dead, page).await?;
-        let last = records.len() < BATCH_MAX;
-        ids.extend(records.into_iter().map(|record| record.id));
-        if last {
-            return Ok(ids);
-        }
-    }
+    Ok(dead_ids(store, queue, &Filter::default(), || true).await?)
 }
 
 async fn redrive(args: RedriveArgs) -> anyhow::Result<Exit> {

@@ -575,3 +575,42 @@ fn a_dead_letter_is_sent_again_with_another_payload_and_kept() {
     run(store, &["dead", "redrive", "all", "--rate", "100"], 0);
     assert_eq!(stats(&path, "default")["ready"], 3);
 }
+
+/// Dead letters, made in one step: so many, latest at this time or later.
+fn die(server: &RedisServer, number: usize, at: u64) {
+    let script = "for i = 1, tonumber(ARGV[1]) do
+            local id = 'dead-' .. ARGV[2] .. '-' .. i
+            redis.call('SET', '{dp:default}:msg:' .. id, 'x')
+            redis.call('HSET', '{dp:default}:attempts', id, '1:0:3')
+            redis.call('ZADD', '{dp:default}:dead', ARGV[2], id)
+        end";
+    let () = server.command(&["EVAL", script, "0", &number.to_string(), &at.to_string()]);
+}
+
+#[test]
+fn a_message_that_dies_while_all_are_redriven_or_deleted_is_no_error() {
+    const LETTERS: usize = 4000;
+    let server = RedisServer::start();
+    let url = server.url();
+    for args in [&["redrive", "--all"][..], &["delete", "--all", "--yes"]] {
+        die(&server, LETTERS, 1);
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        let output = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut at = 2;
+                while !is_over.load(std::sync::atomic::Ordering::SeqCst) {
+                    die(&server, 10, at);
+                    at += 1;
+                }
+            });
+            let output = dqhost(Some(&url), &[&["dead"], args].concat()).output();
+            is_over.store(true, std::sync::atomic::Ordering::SeqCst);
+            output.unwrap()
+        });
+        assert_eq!(stderr(&output), "", "{args:?}");
+        let output = expect(output, 0);
+        let old = stdout(&output);
+        let old = old.lines().filter(|line| line.starts_with("dead-1-"));
+        assert_eq!(old.count(), LETTERS, "{args:?}");
+    }
+}
