@@ -39,7 +39,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::{MutexGuard, Notify, watch};
 
 use crate::message::{Delivery, NewMessage, QueueName, Sent};
 use crate::store::{Advanced, First, Reservation, Store, StoreError, StoreResult};
@@ -53,6 +53,10 @@ const POLL: Duration = Duration::from_secs(1);
 
 /// The longest wait that is told from one without end.
 const LONGEST_WAIT: Duration = Duration::from_hours(24 * 365 * 100);
+
+/// How long a send that does not wait for room waits for sends that are under way: until they are done
+/// nobody knows whether there is room.
+const TURN_LIMIT: Duration = Duration::from_secs(1);
 
 /// How often a full queue is looked at for what others took out.
 const ROOM_POLL: Duration = Duration::from_millis(50);
@@ -166,12 +170,12 @@ impl Queue {
         &self.inner.name
     }
 
-    /// Sends a message.
+    /// Sends a message. On a queue with a capacity it waits up to a second for sends of this queue that
+    /// are under way, and for no room.
     ///
     /// # Errors
     ///
-    /// [`QueueError::Full`] at once when there is no room, [`QueueError::Closed`], and those of the
-    /// store.
+    /// [`QueueError::Full`] when there is no room, [`QueueError::Closed`], and those of the store.
     pub async fn send(&self, message: NewMessage) -> Result<Sent, QueueError> {
         self.send_within(message, Duration::ZERO).await
     }
@@ -196,6 +200,10 @@ impl Queue {
 
     /// Sends messages, all or none of them as far as room goes, and waits up to `limit` for room.
     ///
+    /// The limit and [`Queue::close`] end every wait for room and for other sends of this queue. They do
+    /// not end a request to the store that is under way, because its outcome would be unknown; that has
+    /// the time limits of the store.
+    ///
     /// # Errors
     ///
     /// As [`Queue::send_within`].
@@ -214,10 +222,12 @@ impl Queue {
                 return Ok(inner.store.send(&inner.name, messages).await?);
             };
             {
-                let _one_at_a_time = inner.sending.lock().await;
-                let counts = inner.store.counts(&inner.name).await?;
-                let held = counts.pending + counts.ready + counts.unack + counts.retry;
-                if held + messages.len() as u64 <= capacity {
+                let _one_at_a_time = self.turn(limit, end).await?;
+                let held = inner.store.counts(&inner.name).await?.alive();
+                if self.is_closed() {
+                    return Err(QueueError::Closed);
+                }
+                if held.saturating_add(messages.len() as u64) <= capacity {
                     return Ok(inner.store.send(&inner.name, messages).await?);
                 }
             }
@@ -230,6 +240,23 @@ impl Queue {
                 () = inner.room.notified() => {}
                 () = self.when_closed() => {}
             }
+        }
+    }
+
+    /// Waits until no other send of this queue is under way.
+    async fn turn(&self, limit: Duration, end: Instant) -> Result<MutexGuard<'_, ()>, QueueError> {
+        let end = if limit.is_zero() {
+            end + TURN_LIMIT
+        } else {
+            end
+        };
+        tokio::select! {
+            biased;
+            () = self.when_closed() => Err(QueueError::Closed),
+            turn = self.inner.sending.lock() => Ok(turn),
+            () = tokio::time::sleep_until(end.into()) => Err(QueueError::Full {
+                capacity: self.inner.capacity.unwrap_or(u64::MAX),
+            }),
         }
     }
 

@@ -8,7 +8,7 @@ use dqhost::store::{Page, Settled, Store};
 use dqhost::{Queue, QueueError};
 
 use crate::contract::{Fixture, MemoryFixture, RedisFixture, SqliteFixture};
-use crate::support::PATIENCE;
+use crate::support::{PATIENCE, RedisServer};
 
 fn queue(store: Arc<dyn Store>) -> Queue {
     Queue::new(store, "q".parse().unwrap())
@@ -206,6 +206,61 @@ async fn a_wait_without_end_is_one(store: Arc<dyn Store>) {
     let received = queue.receive(Duration::MAX).await.unwrap().unwrap();
     assert_eq!(received.payload(), b"x");
     received.ack().await.unwrap();
+}
+
+/// One sender is held up by its store, which is not to hold up those behind it.
+async fn senders_behind_one_that_waits_end(queue: Queue) {
+    let mut first = Box::pin(queue.send_within(message("first", NOW), PATIENCE));
+    // From here on it has the turn.
+    tokio::select! {
+        biased;
+        sent = &mut first => panic!("the store holds nothing up: {sent:?}"),
+        () = std::future::ready(()) => {}
+    }
+    let limit = Duration::from_millis(20);
+    let full = tokio::select! {
+        biased;
+        sent = &mut first => panic!("the limit waited for the store: {sent:?}"),
+        full = queue.send_within(message("second", NOW), limit) => full,
+    };
+    assert!(
+        matches!(full, Err(QueueError::Full { capacity: 1000 })),
+        "{full:?}"
+    );
+    let waits = async {
+        let third = queue.send_within(message("third", NOW), PATIENCE);
+        tokio::join!(third, async { queue.close() }).0
+    };
+    let closed = tokio::select! {
+        biased;
+        sent = &mut first => panic!("close() waited for the store: {sent:?}"),
+        closed = waits => closed,
+    };
+    assert!(matches!(closed, Err(QueueError::Closed)), "{closed:?}");
+    let _ = first.await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_and_close_end_the_wait_behind_a_send_that_a_silent_redis_holds_up() {
+    let server = RedisServer::start();
+    let queue = queue(server.store().await).with_capacity(1000);
+    server.signal(rustix::process::Signal::STOP);
+    senders_behind_one_that_waits_end(queue).await;
+    server.signal(rustix::process::Signal::CONT);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_and_close_end_the_wait_behind_a_send_that_a_locked_file_holds_up() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let path = folder.path().join("dqhost.db");
+    let options = dqhost::store::sqlite::SqliteOptions::file(&path);
+    let store = dqhost::store::sqlite::SqliteStore::open(&options)
+        .await
+        .unwrap();
+    let queue = queue(Arc::new(store)).with_capacity(1000);
+    let other = rusqlite::Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    senders_behind_one_that_waits_end(queue).await;
 }
 
 macro_rules! on_each_store {
