@@ -5,6 +5,7 @@
 //! that has it, or ASK while the slot is on its way there.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -33,8 +34,11 @@ pub(super) struct Cluster {
     pub server: Arc<Server>,
     /// A std mutex: nothing is awaited while it is held.
     map: Mutex<Map>,
-    /// Held while nodes are asked for the map, so that it is asked for once.
-    asking: tokio::sync::Mutex<()>,
+    /// Held while nodes are asked for the map, so that it is asked for once. What came of the last time
+    /// if it failed.
+    asking: tokio::sync::Mutex<Option<RedisError>>,
+    /// How often nodes were asked in vain.
+    failures: AtomicU64,
 }
 
 struct Map {
@@ -105,17 +109,23 @@ pub(super) fn place(host: &str, port: u16, asked: &Place) -> Place {
 impl Cluster {
     /// Learns the map from the node of the URL.
     pub(super) async fn join(server: Arc<Server>) -> RedisResult<Self> {
-        let cluster = Self {
+        let cluster = Self::unknown(server);
+        cluster.refresh().await?;
+        Ok(cluster)
+    }
+
+    /// Without a map.
+    fn unknown(server: Arc<Server>) -> Self {
+        Self {
             server,
             map: Mutex::new(Map {
                 places: BTreeSet::new(),
                 owners: vec![None; SLOTS],
                 is_stale: true,
             }),
-            asking: tokio::sync::Mutex::new(()),
-        };
-        cluster.refresh().await?;
-        Ok(cluster)
+            asking: tokio::sync::Mutex::default(),
+            failures: AtomicU64::new(0),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Map> {
@@ -171,15 +181,33 @@ impl Cluster {
         self.lock().is_stale = true;
     }
 
+    /// Brings the map up to date. Those who wait while nodes are asked share what comes of it, also a
+    /// failure: with a try for each, one after the other, a host of 64 queues took a minute to stop while
+    /// its cluster was silent.
+    async fn refresh(&self) -> RedisResult<()> {
+        let failures = self.failures.load(Ordering::Relaxed);
+        let mut last_failure = self.asking.lock().await;
+        if !self.lock().is_stale {
+            return Ok(());
+        }
+        if let Some(failure) = &*last_failure
+            && self.failures.load(Ordering::Relaxed) > failures
+        {
+            return Err(failure.clone());
+        }
+        let asked = self.ask_some().await;
+        if let Err(failure) = &asked {
+            *last_failure = Some(failure.clone());
+            self.failures.fetch_add(1, Ordering::Relaxed);
+        }
+        asked
+    }
+
     /// Asks some nodes for the map, in any choice, and that of the URL. The first answer counts, so that
     /// nobody waits for a node that is silent.
-    async fn refresh(&self) -> RedisResult<()> {
-        let _asking = self.asking.lock().await;
+    async fn ask_some(&self) -> RedisResult<()> {
         let mut places: Vec<Place> = {
             let map = self.lock();
-            if !map.is_stale {
-                return Ok(());
-            }
             map.places
                 .iter()
                 .filter(|place| place.is_some())
@@ -304,6 +332,30 @@ pub(super) fn redirect(error: &RedisError, asked: &Place) -> Option<Redirect> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::redis::Access;
+
+    #[tokio::test]
+    async fn those_who_wait_for_the_map_of_a_silent_cluster_share_one_failure() {
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("redis://{}", silent.local_addr().unwrap());
+        let server = Server::new(&url, Access::default()).unwrap();
+        let cluster = Cluster::unknown(Arc::new(server));
+        let mut connections = Vec::new();
+        let waits = futures_util::future::join_all((0..64).map(|slot| cluster.owner(Some(slot))));
+        let answers = tokio::select! {
+            answers = waits => answers,
+            () = async {
+                loop {
+                    connections.push(silent.accept().await.unwrap());
+                }
+            } => unreachable!(),
+        };
+        assert!(answers.iter().all(Result::is_err));
+        assert_eq!(connections.len(), 1);
+        // Who comes later asks anew.
+        let again = tokio::join!(cluster.owner(Some(1)), silent.accept());
+        assert!(again.0.is_err() && again.1.is_ok());
+    }
 
     #[test]
     fn keys_are_in_the_slots_that_redis_says() {

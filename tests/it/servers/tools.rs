@@ -95,6 +95,12 @@ impl Server {
         answer.unwrap_or_else(|error| panic!("{words:?}: {error}"))
     }
 
+    /// Sends it a signal.
+    pub(super) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
     /// Kills it as a crash would, and waits for its end.
     pub(super) fn kill(&mut self) {
         self.child.kill().unwrap();
