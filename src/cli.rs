@@ -16,6 +16,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::message::QueueName;
 use crate::runtime::HandlerError;
 use crate::store::StoreError;
+use crate::store::redis::KeyPrefix;
 use crate::store::sqlite::Durability;
 use crate::text::printable;
 
@@ -31,6 +32,7 @@ mod open;
 mod payload;
 mod print;
 mod prompt;
+mod queues;
 mod read;
 mod run;
 mod sandbox;
@@ -167,6 +169,9 @@ struct RedisArgs {
     #[arg(long, env = "DQHOST_NO_HASH_TAG",
         value_parser = BoolishValueParser::new())]
     no_hash_tag: bool,
+    /// Begin the keys with this, as a delayqueue with UseCustomPrefix
+    #[arg(long, value_name = "PREFIX", default_value_t, env = "DQHOST_PREFIX")]
+    prefix: KeyPrefix,
     /// Accept a Redis whose maxmemory-policy may delete messages when its memory is full
     #[arg(long, env = "DQHOST_ALLOW_EVICTION",
         value_parser = BoolishValueParser::new())]

@@ -24,6 +24,7 @@ pub mod address;
 mod bells;
 mod common;
 pub mod copy;
+mod error;
 mod operation;
 pub mod redis;
 mod report;
@@ -31,11 +32,12 @@ mod retention;
 pub mod sqlite;
 
 pub use self::copy::Peer;
+pub use self::error::{StoreError, StoreResult};
 pub use self::operation::{Operation, Side};
 pub use self::report::{
-    Audit, AuditReport, Cancelled, Counts, FAILED_SAMPLE_MAX, FINDING_SAMPLES_MAX, FailedAt,
-    FailedSample, FindingKind, Findings, HOST_SILENCE, HostInfo, Overview, Redriven, Rescheduled,
-    SeenHost, Totals,
+    Audit, AuditReport, Cancelled, Counts, Discovered, FAILED_SAMPLE_MAX, FINDING_SAMPLES_MAX,
+    FailedAt, FailedSample, FindingKind, Findings, HOST_SILENCE, HostInfo, Overview, Redriven,
+    Rescheduled, SeenHost, Totals,
 };
 pub use self::retention::Retention;
 
@@ -48,43 +50,6 @@ pub const BATCH_MAX: usize = 1000;
 pub const OUTBOX_MAX: usize = 1000;
 /// See [`OUTBOX_MAX`].
 pub const OUTBOX_BYTES_MAX: usize = 4 * 1024 * 1024;
-
-/// Why a store did not do what it was asked.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum StoreError {
-    /// It cannot be reached, or it did not answer in time. What was asked may have been done.
-    /// Try again later.
-    #[error("{store} is not reachable ({operation}): {reason}")]
-    Unreachable {
-        /// The store, without secrets.
-        store: String,
-        /// What was being done.
-        operation: Operation,
-        /// What the client library saw.
-        reason: String,
-    },
-    /// It answered, and what it is or how it is set up cannot be used. Nothing was done.
-    #[error("{store} cannot be used: {reason}")]
-    Unusable {
-        /// The store, without secrets.
-        store: String,
-        /// What is wrong and what mends it.
-        reason: String,
-    },
-    /// It answered this request with an error. Nothing of this request was done.
-    #[error("{store} refused {operation}: {reason}")]
-    Refused {
-        /// The store, without secrets.
-        store: String,
-        /// What was being done.
-        operation: Operation,
-        /// The store's words.
-        reason: String,
-    },
-}
-
-/// The result of a store's methods.
-pub type StoreResult<T> = Result<T, StoreError>;
 
 /// What became of one settlement, extension or release. Not an error: a lost lease is ordinary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -362,6 +327,29 @@ pub trait Store: Send + Sync + 'static {
 
     /// The queues that this store has seen a dqhost producer or host use, sorted.
     async fn queues(&self) -> StoreResult<Vec<QueueName>>;
+
+    /// True when programs other than dqhost may have queues here that [`queues`](Self::queues) does not
+    /// know.
+    fn has_other_users(&self) -> bool {
+        false
+    }
+
+    /// The same queues, and those that only others have used, looked for among up to `keys_max` keys
+    /// (rounded up to whole pages of 1,000).
+    async fn discover(&self, keys_max: u64) -> StoreResult<Discovered> {
+        let _ = keys_max;
+        Ok(Discovered {
+            queues: self.queues().await?,
+            complete: true,
+        })
+    }
+
+    /// What to do when a queue has no messages here, and a delayqueue with other settings has some of a
+    /// queue of this name: none when that is not so.
+    async fn naming_hint(&self, queue: &QueueName) -> StoreResult<Option<String>> {
+        let _ = queue;
+        Ok(None)
+    }
 
     /// Makes a host visible to others on this queue for `silence` more, and forgets a bounded number of
     /// ids whose [`NewMessage::dedup_window`] is over.

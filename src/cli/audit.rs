@@ -6,6 +6,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::open::Missing;
+use super::queues::QueuesArgs;
 use super::{Exit, StoreArgs, log, open, print};
 use crate::message::QueueName;
 use crate::store::{Audit, AuditReport, FindingKind, Findings, Store, StoreError};
@@ -19,9 +20,8 @@ pub(super) struct AuditArgs {
     /// Repair what can be repaired, and make dead letters of what can be no message any more
     #[arg(long)]
     repair: bool,
-    /// The queue; without it all that this store knows of, and what belongs to none. May be repeated
-    #[arg(long, short, value_name = "NAME")]
-    queue: Vec<QueueName>,
+    #[command(flatten)]
+    queues: QueuesArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -36,14 +36,19 @@ pub(super) async fn audit(args: AuditArgs) -> anyhow::Result<Exit> {
     log::to_stderr("warn", false)?;
     let store = open::store(&args.store, Missing::Refuse).await?;
     // What is asked for of some queues changes nothing else.
-    let repairs_store = args.repair && args.queue.is_empty();
+    let repairs_store = args.repair && args.queues.named().is_empty();
     let of_store = store.audit_store(repairs_store).await?;
     // Then nothing that it says of its messages can be relied upon.
     let is_unusable = |findings: &Findings| findings.kind == FindingKind::Damaged;
-    let queues = if of_store.0.iter().any(is_unusable) {
-        Vec::new()
+    let (queues, complete) = if of_store.0.iter().any(is_unusable) {
+        (Vec::new(), true)
     } else {
-        audit_queues(&*store, &args).await?
+        let chosen = args.queues.choose(&*store).await?;
+        if let Some(note) = chosen.note {
+            eprintln!("{note}");
+        }
+        let audited = audit_queues(&*store, chosen.queues, args.repair).await?;
+        (audited, chosen.complete)
     };
     if args.json {
         let queues: Vec<_> = queues
@@ -61,23 +66,22 @@ pub(super) async fn audit(args: AuditArgs) -> anyhow::Result<Exit> {
         print_audit(&store.describe(), &of_store, &queues, args.repair)?;
     }
     let is_fine = |(_, result): &Audited| result.as_ref().is_ok_and(AuditReport::is_mended);
-    Ok(if of_store.is_mended() && queues.iter().all(is_fine) {
-        Exit::Done
-    } else {
-        Exit::Failed
+    Ok(match of_store.is_mended() && queues.iter().all(is_fine) {
+        true if complete => Exit::Done,
+        true => Exit::Partly,
+        false => Exit::Failed,
     })
 }
 
 /// Audits one queue after the other. What one of them is refused for does not keep it from the next;
 /// when the store is lost, what was done before is told all the same.
-async fn audit_queues(store: &dyn Store, args: &AuditArgs) -> anyhow::Result<Vec<Audited>> {
-    let queues = if args.queue.is_empty() {
-        store.queues().await?
-    } else {
-        args.queue.clone()
-    };
+async fn audit_queues(
+    store: &dyn Store,
+    queues: Vec<QueueName>,
+    repair: bool,
+) -> anyhow::Result<Vec<Audited>> {
     let how = Audit {
-        repair: args.repair,
+        repair,
         settling: Audit::SETTLING,
     };
     let mut audited = Vec::with_capacity(queues.len());

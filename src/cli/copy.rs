@@ -5,8 +5,8 @@ use std::io::{self, IsTerminal, Write};
 use clap::Args;
 
 use super::open::{self, Missing};
+use super::queues::QueuesArgs;
 use super::{DurabilityArg, Exit, RedisArgs, SettingsArgs, Usage, log};
-use crate::message::QueueName;
 use crate::store::address::StoreAddress;
 use crate::store::copy::{Progress, copy_queue};
 use crate::text::printable;
@@ -20,9 +20,8 @@ pub(super) struct CopyArgs {
     /// The store that they arrive in; a file is made when it is missing
     #[arg(long, value_name = "STORE")]
     to: String,
-    /// The queue; without it all that the first store knows of. May be repeated
-    #[arg(long, short, value_name = "NAME")]
-    queue: Vec<QueueName>,
+    #[command(flatten)]
+    queues: QueuesArgs,
     /// Go on with a copy that was interrupted although one of the stores has got another name since
     #[arg(long)]
     renamed: bool,
@@ -41,13 +40,16 @@ pub(super) async fn copy(args: CopyArgs) -> anyhow::Result<Exit> {
     let [of_from, of_to] = [(&from, &to), (&to, &from)].map(|both| for_one(both, &settings));
     let from = open::at(&from, &of_from, Missing::Refuse).await?;
     let to = open::at(&to, &of_to, Missing::Make).await?;
-    let queues = if args.queue.is_empty() {
-        from.queues().await?
-    } else {
-        args.queue
-    };
+    let chosen = args.queues.choose(&*from).await?;
+    if chosen.queues.is_empty() {
+        let store = from.describe();
+        let note = chosen
+            .note
+            .unwrap_or_else(|| "there is no queue".to_owned());
+        anyhow::bail!("nothing was copied from {store}: {note}");
+    }
     let shows_progress = io::stderr().is_terminal();
-    for queue in queues {
+    for queue in chosen.queues {
         let mut is_waiting = false;
         let progress = |progress| match progress {
             Progress::Arrived(_) if !shows_progress => {}
@@ -72,7 +74,14 @@ pub(super) async fn copy(args: CopyArgs) -> anyhow::Result<Exit> {
             printable(&to.describe()),
         )?;
     }
-    Ok(Exit::Done)
+    if let Some(note) = chosen.note {
+        eprintln!("{note}");
+    }
+    Ok(if chosen.complete {
+        Exit::Done
+    } else {
+        Exit::Partly
+    })
 }
 
 /// The settings for one of two stores. What only the other can use is left out.

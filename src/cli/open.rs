@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use super::{SettingsArgs, StoreArgs, Usage, folder};
+use crate::message::QueueName;
 use crate::store::address::{self, Endpoints, StoreAddress, StoreSettings};
 use crate::store::redis::Access;
 use crate::store::{Store, StoreError};
@@ -56,6 +57,18 @@ pub(super) async fn host_store(
     Ok(address::open(&address, settings).await?)
 }
 
+/// Says it when a queue looks empty only because its keys are named in another way. A user who may not
+/// look at those keys is told nothing.
+pub(super) async fn naming_hint(store: &dyn Store, queue: &QueueName) -> Option<String> {
+    match store.naming_hint(queue).await {
+        Ok(hint) => hint,
+        Err(error) => {
+            tracing::debug!(%queue, "it is not known whether its keys have other names: {error}");
+            None
+        }
+    }
+}
+
 /// Where the store is reached over the network, as far as its address tells.
 pub(super) fn endpoints(args: &StoreArgs) -> anyhow::Result<Endpoints> {
     let endpoints = Endpoints::default();
@@ -101,6 +114,7 @@ fn settings(
         durability: args.durability.into(),
         create: missing == Missing::Make,
         hash_tag: !redis.no_hash_tag,
+        prefix: redis.prefix.clone(),
         allow_eviction: redis.allow_eviction,
         access: Access {
             ca: redis.redis_ca.clone(),

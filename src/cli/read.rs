@@ -6,18 +6,18 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use super::open::Missing;
+use super::queues::QueuesArgs;
 use super::{Exit, QueueArg, StoreArgs, log, open, print};
 use crate::message::{MessageId, QueueName, State};
 use crate::store::{
-    Cancelled, HOST_SILENCE, Overview, Page, SeenHost, Store, StoreError, StoreResult,
+    Cancelled, Counts, HOST_SILENCE, Overview, Page, SeenHost, Store, StoreError, StoreResult,
 };
 use crate::text::printable;
 
 #[derive(Debug, Args)]
 pub(super) struct StatsArgs {
-    /// The queue; without it all that this store knows of. May be repeated
-    #[arg(long, short, value_name = "NAME")]
-    queue: Vec<QueueName>,
+    #[command(flatten)]
+    queues: QueuesArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -28,11 +28,13 @@ pub(super) struct StatsArgs {
 pub(super) async fn stats(args: StatsArgs) -> anyhow::Result<Exit> {
     log::to_stderr("warn", false)?;
     let store = open::store(&args.store, Missing::Refuse).await?;
-    let queues = if args.queue.is_empty() {
-        store.queues().await?
-    } else {
-        args.queue
-    };
+    let chosen = args.queues.choose(&*store).await?;
+    let queues = chosen.queues;
+    if let Some(note) = chosen.note
+        && (queues.is_empty() || !chosen.complete)
+    {
+        eprintln!("{note}");
+    }
     let (mut rows, mut refused) = (Vec::new(), Vec::new());
     for queue in queues {
         match row_of(&*store, &queue).await {
@@ -63,6 +65,14 @@ pub(super) async fn stats(args: StatsArgs) -> anyhow::Result<Exit> {
         print::json_line(&json!({"store": store.describe(), "queues": queues}))?;
     } else {
         print_stats(&store.describe(), &rows)?;
+    }
+    for (queue, overview, _) in &rows {
+        // One that was used under these names is no doubt the one that is meant.
+        if overview.counts == Counts::default()
+            && let Some(hint) = open::naming_hint(&*store, queue).await
+        {
+            eprintln!("queue {queue}: {hint}");
+        }
     }
     for (queue, error) in &refused {
         let error = error.to_string();

@@ -14,6 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::open::Missing;
 use super::prompt::Prompt;
+use super::queues::QueuesArgs;
 use super::{Exit, StoreArgs, Usage, folder, log, open};
 use crate::control::desk::Desk;
 use crate::control::{LogRing, Stage};
@@ -252,13 +253,24 @@ fn printable_lines(text: &str) -> String {
 
 #[derive(Debug, Args)]
 pub(super) struct TopArgs {
-    /// The queue; without it all that this store knows of. May be repeated
-    #[arg(long, short, value_name = "NAME")]
-    queue: Vec<QueueName>,
+    #[command(flatten)]
+    queues: QueuesArgs,
     #[command(flatten)]
     screen: ScreenArgs,
     #[command(flatten)]
     store: StoreArgs,
+}
+
+/// The queues to show; none for all that dqhost uses, now and later.
+async fn shown(queues: &QueuesArgs, store: &dyn Store) -> anyhow::Result<Vec<QueueName>> {
+    if !queues.is_discovering() {
+        return Ok(queues.named().to_vec());
+    }
+    let chosen = queues.choose(store).await?;
+    if let Some(note) = chosen.note {
+        say(&note);
+    }
+    Ok(chosen.queues)
 }
 
 /// `dqhost top`: the dashboard without a host.
@@ -266,7 +278,8 @@ pub(super) async fn top(args: TopArgs) -> anyhow::Result<Exit> {
     if args.screen.is_snapshot() {
         log::to_stderr("warn", false)?;
         let store = open::store(&args.store, Missing::Refuse).await?;
-        return snapshot(&args.screen, store, args.queue).await;
+        let queues = shown(&args.queues, &*store).await?;
+        return snapshot(&args.screen, store, queues).await;
     }
     if !has_terminal() {
         return Err(Usage(
@@ -277,10 +290,11 @@ pub(super) async fn top(args: TopArgs) -> anyhow::Result<Exit> {
         .into());
     }
     let store = open::store(&args.store, Missing::Refuse).await?;
+    let queues = shown(&args.queues, &*store).await?;
     let (logs, _log) = start_log("info", false)?;
     let desk = Desk {
         store,
-        queues: args.queue,
+        queues,
         host: None,
         read_only: args.screen.read_only,
     };

@@ -268,6 +268,9 @@ pub(super) async fn up(args: UpArgs) -> anyhow::Result<Exit> {
     for Served { queue, handler } in &served {
         tracing::info!(%queue, handler = handler.digest(), store = store.describe(),
             slots = config.slots, host = config.host_id, "serving");
+        if let Some(hint) = open::naming_hint(&*store, queue).await {
+            tracing::warn!(%queue, "{hint}");
+        }
     }
     let queues = served.iter().map(|served| served.queue.clone()).collect();
     let host = Host::new(Arc::clone(&store), served, config, workers);

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::redis::{self, Access, RedisOptions, RedisStore, UrlFacts};
+use super::redis::{self, Access, KeyPrefix, RedisOptions, RedisStore, UrlFacts};
 use super::sqlite::{Durability, SqliteOptions, SqliteStore};
 use super::{Store, StoreResult};
 
@@ -138,6 +138,8 @@ pub struct StoreSettings {
     pub create: bool,
     /// False for the key names of a delayqueue without `UseHashTagKey`.
     pub hash_tag: bool,
+    /// That of `UseCustomPrefix`, if a delayqueue uses it.
+    pub prefix: KeyPrefix,
     /// Accept a Redis server that may evict messages when its memory is full.
     pub allow_eviction: bool,
     /// What a Redis server wants before it answers.
@@ -150,6 +152,7 @@ impl Default for StoreSettings {
             durability: Durability::Full,
             create: true,
             hash_tag: true,
+            prefix: KeyPrefix::default(),
             allow_eviction: false,
             access: Access::default(),
         }
@@ -178,6 +181,7 @@ pub async fn open(address: &StoreAddress, settings: StoreSettings) -> StoreResul
             let options = RedisOptions {
                 url: url.clone(),
                 hash_tag: settings.hash_tag,
+                prefix: settings.prefix,
                 allow_eviction: settings.allow_eviction,
                 access: settings.access,
             };

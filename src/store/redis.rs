@@ -10,20 +10,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use redis::{Cmd, Value};
+use redis::Cmd;
 
 use self::decode::{decode, text, unexpected};
 use self::guesses::Guesses;
-use self::keys::Keys;
+use self::keys::{Keys, Naming};
 use self::route::Route;
 use self::scripts::Script;
 use self::wake::Wake;
 use super::Operation;
 use super::common::ms;
 use super::{
-    Advanced, Audit, AuditReport, BATCH_MAX, Cancelled, Counts, First, HostInfo, Overview, Page,
-    Peer, Redriven, Rescheduled, Reservation, Retention, SeenHost, Settled, Settlement, Store,
-    StoreError, StoreResult,
+    Advanced, Audit, AuditReport, BATCH_MAX, Cancelled, Counts, Discovered, First, HostInfo,
+    Overview, Page, Peer, Redriven, Rescheduled, Reservation, Retention, SeenHost, Settled,
+    Settlement, Store, StoreError, StoreResult,
 };
 use crate::message::{
     Claim, DELAY_MS_MAX, Delivery, Due, MessageId, NewMessage, QueueName, Record, Sent, State,
@@ -34,6 +34,7 @@ mod audit;
 mod cluster;
 mod decode;
 mod deliver;
+mod discover;
 mod faults;
 mod guesses;
 mod keys;
@@ -41,6 +42,7 @@ mod link;
 mod moving;
 mod open;
 mod overview;
+mod queues;
 mod read;
 mod route;
 mod scripts;
@@ -51,6 +53,7 @@ mod wake;
 mod write;
 mod wrong_key;
 
+pub use keys::{KeyPrefix, KeyPrefixError};
 pub use open::RedisOptions;
 pub use server::{Access, UrlFacts, facts};
 
@@ -65,7 +68,7 @@ pub struct RedisStore {
     guesses: Arc<Guesses>,
     /// How people and errors name it; without secrets.
     name: Arc<str>,
-    hash_tag: bool,
+    naming: Naming,
     /// The server is a node of a cluster: a script cannot reach the keys of two queues.
     is_cluster: bool,
     /// Queues that this process has put into the list of queues. A std mutex: nothing is awaited
@@ -94,14 +97,6 @@ fn call<'a>(mut command: Cmd, script: &Script, keys: impl IntoIterator<Item = &'
 /// Queues whose keys are kept; after so many it begins anew.
 const KEYS_KNOWN_MAX: usize = 1000;
 
-const NAMING: Operation = Operation::NameQueue;
-
-fn registration(queue: &QueueName) -> Cmd {
-    let mut command = redis::cmd("SADD");
-    command.arg(keys::QUEUES).arg(queue.as_str());
-    command
-}
-
 impl RedisStore {
     fn keys(&self, queue: &QueueName) -> Arc<Keys> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -111,62 +106,9 @@ impl RedisStore {
         if known.len() >= KEYS_KNOWN_MAX {
             known.clear();
         }
-        let keys = Arc::new(Keys::new(queue, self.hash_tag));
+        let keys = Arc::new(Keys::new(queue, &self.naming));
         known.insert(queue.clone(), Arc::clone(&keys));
         keys
-    }
-
-    fn is_registered(&self, queue: &QueueName) -> bool {
-        self.registered
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .contains(queue)
-    }
-
-    /// Puts the queue into the list of queues, once a process. Only people read that list.
-    async fn register(&self, queue: &QueueName) -> StoreResult<()> {
-        if self.is_registered(queue) {
-            return Ok(());
-        }
-        self.work.run(NAMING, &[registration(queue)]).await?;
-        self.set_registered(queue);
-        Ok(())
-    }
-
-    /// Puts the queues into the list of queues in one round trip, once a process. Those for which
-    /// the server has no memory are returned.
-    async fn register_all<'q>(
-        &self,
-        link: &Route,
-        mut queues: HashSet<&'q QueueName>,
-    ) -> StoreResult<HashSet<&'q QueueName>> {
-        queues.retain(|queue| !self.is_registered(queue));
-        if queues.is_empty() {
-            return Ok(queues);
-        }
-        let commands: Vec<Cmd> = queues.iter().map(|queue| registration(queue)).collect();
-        let answers = link.run_each(NAMING, &commands).await?;
-        let mut without = HashSet::new();
-        for (queue, answer) in queues.into_iter().zip(answers) {
-            match answer {
-                Ok(_) => self.set_registered(queue),
-                Err(error) => match link.error(NAMING, &error) {
-                    // Full, or not allowed: what goes with it is refused alone.
-                    StoreError::Unusable { .. } | StoreError::Refused { .. } => {
-                        without.insert(queue);
-                    }
-                    error @ StoreError::Unreachable { .. } => return Err(error),
-                },
-            }
-        }
-        Ok(without)
-    }
-
-    fn set_registered(&self, queue: &QueueName) {
-        self.registered
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(queue.clone());
     }
 
     /// One command, one answer.
@@ -328,15 +270,19 @@ impl Store for RedisStore {
     }
 
     async fn queues(&self) -> StoreResult<Vec<QueueName>> {
-        let mut command = redis::cmd("SMEMBERS");
-        command.arg(keys::QUEUES);
-        let names: Vec<Value> = self.one(&self.work, Operation::ListQueues, command).await?;
-        let mut queues: Vec<QueueName> = names
-            .into_iter()
-            .filter_map(|name| text(name).parse().ok())
-            .collect();
-        queues.sort();
-        Ok(queues)
+        self.list_queues().await
+    }
+
+    fn has_other_users(&self) -> bool {
+        true
+    }
+
+    async fn discover(&self, keys_max: u64) -> StoreResult<Discovered> {
+        self.discover_queues(keys_max).await
+    }
+
+    async fn naming_hint(&self, queue: &QueueName) -> StoreResult<Option<String>> {
+        self.hint_of_naming(queue).await
     }
 
     async fn heartbeat(

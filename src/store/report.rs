@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::message::MessageId;
+use crate::message::{MessageId, QueueName};
 
 /// What became of one cancellation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +36,15 @@ pub enum Redriven {
     Unknown,
     /// Its payload is missing, so it stays a dead letter.
     PayloadMissing,
+}
+
+/// The queues of a store that were found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Discovered {
+    /// Sorted.
+    pub queues: Vec<QueueName>,
+    /// False when there are more keys than were looked at.
+    pub complete: bool,
 }
 
 /// How many messages are in each state, and what has happened in the queue's life.

@@ -29,6 +29,7 @@ mod kills;
 mod layers;
 mod lua;
 mod model;
+mod names;
 mod pipeline;
 mod queue;
 mod raw;

@@ -119,8 +119,13 @@ impl RedisServer {
     }
 
     pub(crate) async fn store_with(&self, hash_tag: bool) -> Arc<dyn Store> {
+        self.store_named(hash_tag, "dp").await
+    }
+
+    pub(crate) async fn store_named(&self, hash_tag: bool, prefix: &str) -> Arc<dyn Store> {
         let options = RedisOptions {
             hash_tag,
+            prefix: prefix.parse().unwrap(),
             ..RedisOptions::new(self.url())
         };
         Arc::new(RedisStore::open(&options).await.unwrap())

@@ -4,17 +4,19 @@
 //! It is read once more, and what is suspect both times is looked at by a script, which sees each id
 //! at one moment. What is wrong then is repaired by another, which looks again before it writes.
 
+mod elsewhere;
 mod marks;
 mod pages;
 
 use crate::store::Operation;
 use redis::Cmd;
 
+use self::elsewhere::Others;
 use self::marks::{Cure, DEAD, Marks};
 use super::keys::Keys;
 use super::read::command;
 use super::scripts::Script;
-use super::{Audit, AuditReport, QueueName, RedisStore, StoreResult, keys, scripts};
+use super::{Audit, AuditReport, QueueName, RedisStore, StoreResult, scripts};
 use crate::store::FindingKind;
 use crate::store::report::Remedy;
 
@@ -122,11 +124,12 @@ fn script<'a>(
 impl RedisStore {
     pub(super) async fn audit_list_of_queues(&self) -> StoreResult<AuditReport> {
         let mut report = AuditReport::default();
+        let key = self.naming.queues();
         let kind: String = self
-            .one(&self.work, OPERATION, command("TYPE", keys::QUEUES))
+            .one(&self.work, OPERATION, command("TYPE", &key))
             .await?;
         if !matches!(kind.as_str(), "none" | "set") {
-            report.add(FindingKind::WrongType, keys::QUEUES, Remedy::None);
+            report.add(FindingKind::WrongType, &key, Remedy::None);
         }
         Ok(report)
     }
@@ -153,12 +156,23 @@ impl RedisStore {
         let found = self.findings(&k, suspects).await?;
         let (unsettled, mut found): (Vec<_>, Vec<_>) =
             found.into_iter().partition(|(.., kind)| may_settle(*kind));
+        let mut others = Others::default();
+        let unsettled = self.without_others(queue, unsettled, &mut others).await?;
         if !unsettled.is_empty() {
             tokio::time::sleep(how.settling).await;
             let ids = unsettled.into_iter().map(|(id, ..)| id).collect();
-            found.extend(self.findings(&k, ids).await?);
+            let still = self.findings(&k, ids).await?;
+            // Before and after: what others had then and have settled since was no orphan.
+            found.extend(self.without_others(queue, still, &mut others).await?);
         }
         if how.repair {
+            found.retain(|(id, _, kind)| {
+                let is_unsure = *kind == FindingKind::OrphanPayload && others.is_unsure;
+                if is_unsure {
+                    add(&mut report, &k, id, *kind, Remedy::None);
+                }
+                !is_unsure
+            });
             self.repair(&k, found, &mut report).await?;
         } else {
             for (id, marks, kind) in found {

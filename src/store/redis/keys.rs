@@ -1,9 +1,184 @@
 //! Every key name, in one place.
 
+use std::fmt;
+use std::str::FromStr;
+
 use crate::message::{MessageId, QueueName};
 
-/// The set of queue names that dqhost has used on this server. It belongs to no queue.
-pub(super) const QUEUES: &str = "dqhost:queues";
+/// What stands before a queue's name unless it is set otherwise, and before every payload's.
+const PREFIX: &str = "dp";
+
+/// The set of queue names that dqhost has used on this server under the usual prefix. It belongs to no
+/// queue. That of another prefix has it behind a colon.
+const QUEUES: &str = "dqhost:queues";
+
+/// The parts of a queue that hold ids of messages, as their keys end, with their types.
+pub(super) const HOLDERS: [(&str, &str); 8] = [
+    ("pending", "zset"),
+    ("ready", "list"),
+    ("unack", "zset"),
+    ("retry", "list"),
+    ("retry:cnt", "hash"),
+    ("garbage", "set"),
+    ("dead", "zset"),
+    ("moving", "zset"),
+];
+
+/// The others, whose type is known.
+const OTHERS: [(&str, &str); 10] = [
+    ("dedup", "zset"),
+    ("hosts", "zset"),
+    ("hosts:info", "hash"),
+    ("attempts", "hash"),
+    ("due", "hash"),
+    ("headers", "hash"),
+    ("history", "hash"),
+    ("stats", "hash"),
+    ("moving:was", "hash"),
+    ("moving:peer", "hash"),
+];
+
+/// What matches the ends of all keys in [`HOLDERS`], and of few payloads: there can be very many of
+/// those.
+const HOLDER_PATTERN: &str = "[prugdm][eano]*";
+
+/// The first part of the keys of a queue: `dp`, unless a delayqueue uses `UseCustomPrefix`. 1 to 64
+/// letters, digits, dots, underscores, dashes, colons and slashes, and not `dqhost`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyPrefix(String);
+
+/// Why a text is no [`KeyPrefix`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a prefix has 1 to 64 letters, digits, dots, underscores, dashes, colons and slashes, and is not \
+     dqhost"
+)]
+pub struct KeyPrefixError;
+
+impl FromStr for KeyPrefix {
+    type Err = KeyPrefixError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let allowed = |b: u8| b.is_ascii_alphanumeric() || b"._-:/".contains(&b);
+        if (1..=64).contains(&text.len()) && text.bytes().all(allowed) && text != "dqhost" {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(KeyPrefixError)
+        }
+    }
+}
+
+impl Default for KeyPrefix {
+    fn default() -> Self {
+        Self(PREFIX.to_owned())
+    }
+}
+
+impl fmt::Display for KeyPrefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl KeyPrefix {
+    /// True for the one that is used unless it is set otherwise.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        self.0 == PREFIX
+    }
+}
+
+/// How keys are named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Naming {
+    /// With a hash tag (`{dp:NAME}:...`) all keys of a queue are in one cluster slot; without, the
+    /// names are those of a delayqueue without `UseHashTagKey`.
+    pub hash_tag: bool,
+    pub prefix: KeyPrefix,
+}
+
+impl Naming {
+    /// The set of the queues that dqhost has used under this prefix.
+    pub(super) fn queues(&self) -> String {
+        if self.prefix.is_default() {
+            QUEUES.to_owned()
+        } else {
+            format!("{QUEUES}:{}", self.prefix)
+        }
+    }
+
+    /// The same prefix, with a hash tag if this is without.
+    pub(super) fn other(&self) -> Self {
+        Self {
+            hash_tag: !self.hash_tag,
+            prefix: self.prefix.clone(),
+        }
+    }
+
+    /// What all keys of a queue start with, but for payloads.
+    fn base(&self, queue: &QueueName) -> String {
+        base(&self.prefix.0, queue, self.hash_tag)
+    }
+
+    /// What matches the keys of all queues that hold ids, and more.
+    pub(super) fn pattern(&self) -> String {
+        // No character of a prefix means anything in a pattern.
+        let prefix = &self.prefix;
+        if self.hash_tag {
+            format!("{{{prefix}:*}}:{HOLDER_PATTERN}")
+        } else {
+            format!("{prefix}:*:{HOLDER_PATTERN}")
+        }
+    }
+
+    /// The queue whose ids are under this key, and the type that the key must have.
+    pub(super) fn queue_of(&self, key: &str) -> Option<(QueueName, &'static str)> {
+        let key = if self.hash_tag {
+            key.strip_prefix('{')?
+        } else {
+            key
+        };
+        let rest = key
+            .strip_prefix(self.prefix.0.as_str())?
+            .strip_prefix(':')?;
+        let (name, part) = rest.split_once(if self.hash_tag { "}:" } else { ":" })?;
+        let (_, kind) = HOLDERS.iter().find(|(holder, _)| *holder == part)?;
+        Some((name.parse().ok()?, kind))
+    }
+
+    /// What matches the keys that hold ids of this queue under any prefix, and more.
+    pub(super) fn pattern_of_any_prefix(&self, queue: &QueueName) -> String {
+        if self.hash_tag {
+            format!("{{*:{queue}}}:{HOLDER_PATTERN}")
+        } else {
+            format!("*:{queue}:{HOLDER_PATTERN}")
+        }
+    }
+
+    /// What the keys start with of a queue of this name under another prefix, if this is one of them.
+    /// Its payloads are under the same names as ours.
+    pub(super) fn other_base<'k>(&self, queue: &QueueName, key: &'k str) -> Option<&'k str> {
+        let ends = HOLDERS.iter();
+        let base = ends
+            .filter_map(|(holder, _)| key.strip_suffix(holder)?.strip_suffix(':'))
+            .min_by_key(|base| base.len())?;
+        let named = if self.hash_tag {
+            base.strip_prefix('{')?.strip_suffix('}')?
+        } else {
+            base
+        };
+        let prefix = named.strip_suffix(queue.as_str())?.strip_suffix(':')?;
+        (prefix != self.prefix.0).then_some(base)
+    }
+}
+
+fn base(prefix: &str, queue: &QueueName, hash_tag: bool) -> String {
+    if hash_tag {
+        format!("{{{prefix}:{queue}}}")
+    } else {
+        format!("{prefix}:{queue}")
+    }
+}
 
 /// The keys of one queue, made once. The first seven are those of HDT3213/delayqueue, by name,
 /// type and content; the others are ours and absent for messages that its producers sent.
@@ -54,15 +229,19 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// With a hash tag (`{dp:NAME}:...`) all keys of a queue are in one cluster slot; without, the
-    /// names are those of a delayqueue without `UseHashTagKey`.
-    pub(super) fn new(queue: &QueueName, hash_tag: bool) -> Self {
-        let prefix = if hash_tag {
-            format!("{{dp:{queue}}}")
-        } else {
-            format!("dp:{queue}")
-        };
-        let key = |name: &str| format!("{prefix}:{name}");
+    /// The keys of payloads start with `dp` whatever the prefix is, as those of a delayqueue do.
+    pub(super) fn new(queue: &QueueName, naming: &Naming) -> Self {
+        let message = format!("{}:msg:", base(PREFIX, queue, naming.hash_tag));
+        Self::under(&naming.base(queue), message)
+    }
+
+    /// The keys that start so, whatever queue they are of, and no payload.
+    pub(super) fn of_base(base: &str) -> Self {
+        Self::under(base, String::new())
+    }
+
+    fn under(base: &str, message: String) -> Self {
+        let key = |name: &str| format!("{base}:{name}");
         Self {
             pending: key("pending"),
             ready: key("ready"),
@@ -70,7 +249,7 @@ impl Keys {
             retry: key("retry"),
             counts: key("retry:cnt"),
             garbage: key("garbage"),
-            message: key("msg:"),
+            message,
             attempts: key("attempts"),
             due: key("due"),
             headers: key("headers"),
@@ -95,26 +274,129 @@ impl Keys {
 
     /// What is under a key, as `TYPE` says it; none for what is no key of a queue, or may be anything.
     pub(super) fn kind(key: &str) -> Option<&'static str> {
-        if key == QUEUES {
+        if key == QUEUES
+            || key
+                .strip_prefix(QUEUES)
+                .is_some_and(|rest| rest.starts_with(':'))
+        {
             return Some("set");
         }
-        let name = match key.strip_prefix("{dp:") {
-            Some(rest) => rest.split_once("}:")?.1,
-            None => key.strip_prefix("dp:")?.split_once(':')?.1,
+        let part = if key.starts_with('{') {
+            key.split_once("}:")?.1
+        } else if let Some((_, part)) = key
+            .strip_prefix(PREFIX)
+            .and_then(|rest| rest.strip_prefix(':')?.split_once(':'))
+            .filter(|(_, part)| part.starts_with("msg:"))
+        {
+            part
+        } else {
+            let parts = HOLDERS.iter().chain(&OTHERS).map(|(part, _)| *part);
+            let is_it = |part: &&str| {
+                let base = key
+                    .strip_suffix(part)
+                    .and_then(|base| base.strip_suffix(':'));
+                base.is_some_and(|base| base.contains(':'))
+            };
+            parts.filter(is_it).max_by_key(|part| part.len())?
         };
-        Some(match name {
-            "pending" | "unack" | "dead" | "dedup" | "moving" | "hosts" => "zset",
-            "ready" | "retry" => "list",
-            "garbage" => "set",
-            "retry:cnt" | "attempts" | "due" | "headers" | "history" | "stats" | "moving:was"
-            | "moving:peer" | "hosts:info" => "hash",
-            name if name.starts_with("msg:") => "string",
-            _ => return None,
-        })
+        if part.starts_with("msg:") {
+            return Some("string");
+        }
+        let mut parts = HOLDERS.iter().chain(&OTHERS);
+        parts.find(|(name, _)| *name == part).map(|(_, kind)| *kind)
     }
 
     /// The key of one payload.
     pub(super) fn message(&self, id: &MessageId) -> String {
         format!("{}{id}", self.message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn naming(prefix: &str, hash_tag: bool) -> Naming {
+        Naming {
+            hash_tag,
+            prefix: prefix.parse().unwrap(),
+        }
+    }
+
+    fn queue() -> QueueName {
+        "q".parse().unwrap()
+    }
+
+    #[test]
+    fn keys_are_named_as_a_delayqueue_with_a_prefix_names_them() {
+        for (prefix, hash_tag, base, message) in [
+            ("dp", true, "{dp:q}", "{dp:q}:msg:x"),
+            ("dp", false, "dp:q", "dp:q:msg:x"),
+            ("shop", true, "{shop:q}", "{dp:q}:msg:x"),
+            ("a:b", false, "a:b:q", "dp:q:msg:x"),
+        ] {
+            let k = Keys::new(&queue(), &naming(prefix, hash_tag));
+            assert_eq!(k.message(&MessageId::from("x")), message);
+            assert_eq!(k.pending, format!("{base}:pending"));
+            assert_eq!(k.wake, format!("{base}:wake"));
+            assert_eq!(k.hosts_info, format!("{base}:hosts:info"));
+        }
+        assert_eq!(naming("dp", true).queues(), "dqhost:queues");
+        assert_eq!(naming("shop", true).queues(), "dqhost:queues:shop");
+        for bad in ["", "a b", "{a", "a*", "dqhost", "a\nb", &"x".repeat(65)] {
+            assert!(bad.parse::<KeyPrefix>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_queue_is_known_by_its_keys_and_by_no_other() {
+        let (tagged, plain) = (naming("dp", true), naming("dp", false));
+        let name = |naming: &Naming, key: &str| {
+            let found = naming.queue_of(key);
+            found.map(|(queue, kind)| (queue.to_string(), kind))
+        };
+        let q = |kind| Some(("q".to_owned(), kind));
+        assert_eq!(name(&tagged, "{dp:q}:pending"), q("zset"));
+        assert_eq!(name(&tagged, "{dp:q}:retry:cnt"), q("hash"));
+        assert_eq!(name(&plain, "dp:q:ready"), q("list"));
+        assert_eq!(name(&naming("a:b", false), "a:b:q:ready"), q("list"));
+        for key in [
+            "{dp:q}:msg:x:pending",
+            "{dp:q}:msg:}:pending",
+            "{dp:q}:stats",
+            "{dp:a b}:pending",
+            "{dp:}:pending",
+            "{shop:q}:pending",
+            "dp:q:pending",
+        ] {
+            assert_eq!(name(&tagged, key), None, "{key}");
+        }
+        for key in [
+            "dp:q:msg:x:pending",
+            "dp:q:msg:pending",
+            "dp:pending",
+            "{dp:q}:pending",
+        ] {
+            assert_eq!(name(&plain, key), None, "{key}");
+        }
+    }
+
+    #[test]
+    fn other_prefixes_of_a_queue_are_known_by_their_keys() {
+        let (tagged, plain) = (naming("dp", true), naming("dp", false));
+        for (naming, key, base) in [
+            (&tagged, "{shop:q}:retry:cnt", Some("{shop:q}")),
+            (&tagged, "{a:b:q}:moving", Some("{a:b:q}")),
+            (&tagged, "{:q}:dead", Some("{:q}")),
+            (&tagged, "{dp:q}:pending", None),
+            (&tagged, "{shop:xq}:pending", None),
+            (&tagged, "shop:q:pending", None),
+            (&plain, "shop:q:retry:cnt", Some("shop:q")),
+            (&plain, "shop:q:retry", Some("shop:q")),
+            (&plain, "dp:q:retry:cnt", None),
+            (&plain, "dp:q:msg:pending", None),
+        ] {
+            assert_eq!(naming.other_base(&queue(), key), base, "{key}");
+        }
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::cluster::Cluster;
 use super::guesses::Guesses;
+use super::keys::{KeyPrefix, Naming};
 use super::route::Route;
 use super::server::{Access, Server};
 use super::wake::Ear;
@@ -18,6 +19,8 @@ pub struct RedisOptions {
     pub url: String,
     /// False for the key names of a delayqueue without `UseHashTagKey`.
     pub hash_tag: bool,
+    /// That of `UseCustomPrefix`, if a delayqueue uses it.
+    pub prefix: KeyPrefix,
     /// Accept a server that may evict messages when its memory is full.
     pub allow_eviction: bool,
     /// What the server wants before it answers.
@@ -29,6 +32,7 @@ impl fmt::Debug for RedisOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisOptions")
             .field("hash_tag", &self.hash_tag)
+            .field("prefix", &self.prefix)
             .field("allow_eviction", &self.allow_eviction)
             .field("access", &self.access)
             .finish_non_exhaustive()
@@ -42,6 +46,7 @@ impl RedisOptions {
         Self {
             url: url.into(),
             hash_tag: true,
+            prefix: KeyPrefix::default(),
             allow_eviction: false,
             access: Access::default(),
         }
@@ -62,12 +67,10 @@ impl RedisStore {
         let name = Arc::clone(&server.name);
         let is_cluster = check(&one, &name, options.allow_eviction).await?;
         let (work, leases, ear) = if is_cluster {
-            if !options.hash_tag {
-                return Err(StoreError::Unusable {
-                    store: name.to_string(),
-                    reason: NO_TAG.to_owned(),
-                });
-            }
+            refuse_names(options).map_err(|reason| StoreError::Unusable {
+                store: name.to_string(),
+                reason: reason.to_owned(),
+            })?;
             let cluster = Cluster::join(server).await;
             let cluster = cluster.map_err(|error| one.error(Operation::ReadSlots, &error))?;
             let cluster = Arc::new(cluster);
@@ -79,13 +82,22 @@ impl RedisStore {
             (one, leases, Ear::One(server))
         };
         let guesses = Arc::<Guesses>::default();
+        // Under each prefix it is another store: what moves from one to the other must be told apart.
+        let name = if options.prefix.is_default() {
+            name
+        } else {
+            format!("{name} (prefix {})", options.prefix).into()
+        };
         Ok(Self {
             work,
             leases,
             wake: Wake::new(ear, Arc::clone(&guesses)),
             guesses,
             name,
-            hash_tag: options.hash_tag,
+            naming: Naming {
+                hash_tag: options.hash_tag,
+                prefix: options.prefix.clone(),
+            },
             is_cluster,
             registered: Mutex::default(),
             known: Mutex::default(),
@@ -93,7 +105,20 @@ impl RedisStore {
     }
 }
 
+/// Refuses names that put the keys of one queue into several slots of a cluster.
+fn refuse_names(options: &RedisOptions) -> Result<(), &'static str> {
+    match (options.hash_tag, options.prefix.is_default()) {
+        (false, _) => Err(NO_TAG),
+        (true, false) => Err(PREFIX),
+        (true, true) => Ok(()),
+    }
+}
+
 /// Why a cluster is refused.
+const PREFIX: &str = "it is a cluster, in which all keys of a queue must be in one slot, and with a prefix \
+    the payloads are in another: a delayqueue leaves them under {dp:QUEUE}. Leave out --prefix";
+
+/// The same.
 const NO_TAG: &str = "it is a cluster, in which the keys of a queue are together only with a hash tag \
     in their names: leave out --no-hash-tag";
 

@@ -66,6 +66,21 @@ impl Route {
         }
     }
 
+    /// A way to each master of a cluster; none for one server.
+    pub(super) async fn masters(&self, operation: Operation) -> StoreResult<Option<Vec<Self>>> {
+        let To::Cluster(nodes) = &self.to else {
+            return Ok(None);
+        };
+        // Brings the map up to date.
+        let known = nodes.cluster.owner(Some(0)).await;
+        known.map_err(|error| self.error(operation, &error))?;
+        let masters = nodes.cluster.masters().into_iter();
+        let server = &nodes.cluster.server;
+        Ok(Some(
+            masters.map(|place| Self::to_node(server, place)).collect(),
+        ))
+    }
+
     /// Sends commands in one round trip and returns their answers, or the first error among them.
     pub(super) async fn run(
         &self,

@@ -81,6 +81,7 @@ scripts! {
     HEARTBEAT = "heartbeat";
     AUDIT = "audit";
     AUDIT_REPAIR = "audit_repair";
+    ELSEWHERE = "elsewhere";
 }
 
 #[cfg(test)]

@@ -254,6 +254,56 @@ fn a_host_handles_and_reaches_no_other_keys() {
     }
 }
 
+/// What the README says of a prefix, and of `--discover`.
+#[test]
+fn users_with_few_rights_do_their_work_under_a_prefix() {
+    let server = Server::start(&[]);
+    for rule in rules() {
+        let name = format!(">{}", rule[2]);
+        let payloads = match rule[2].as_str() {
+            "dq-viewer" => "%R~{dp:*}:msg:*",
+            _ => "~{dp:*}:msg:*",
+        };
+        let words = rule.iter().map(|word| match word.as_str() {
+            ">PASSWORD" => name.clone(),
+            word => word
+                .replace("{dp:*}", "{shop:*}")
+                .replace("dqhost:queues", "dqhost:queues:shop"),
+        });
+        let more = [payloads, "+scan", "+type"].map(str::to_owned);
+        let words: Vec<String> = words.chain(more).collect();
+        let () = server.command(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    let as_user = |name| as_user(&server, name);
+    let prefix = ["--prefix", "shop"];
+    sent(&as_user("dq-producer"), &[&["x"], &prefix[..]].concat());
+    // Of a queue that dqhost has not used.
+    let () = server.command(&["ZADD", "{shop:other}:pending", "9000000000", "x"]);
+    let viewer = as_user("dq-viewer");
+    let shown = run(
+        Some(&viewer),
+        &[&["stats", "--discover"], &prefix[..]].concat(),
+        0,
+    );
+    assert!(stdout(&shown).contains("default") && stdout(&shown).contains("other"));
+    let echo = guest("echo").display().to_string();
+    let serve = ["--handler", &echo, "--exit-when-empty"];
+    run(
+        Some(&as_user("dq-host")),
+        &[&serve, &prefix[..]].concat(),
+        0,
+    );
+    let shown = run(
+        Some(&viewer),
+        &[&["stats", "--json"], &prefix[..]].concat(),
+        0,
+    );
+    let shown: Value = serde_json::from_str(&stdout(&shown)).unwrap();
+    assert_eq!(shown["queues"][0]["totals"]["acked"], 1);
+    let log: Vec<redis::Value> = server.command(&["ACL", "LOG"]);
+    assert!(log.is_empty(), "{log:?}");
+}
+
 /// The rule that the README gives in a sentence.
 #[test]
 fn who_steers_can_do_all_that_people_do() {

@@ -364,3 +364,79 @@ fn the_loss_of_a_node_is_survived_where_it_has_a_replica() {
     wait_until_empty(&other, "default");
     assert!(end(vec![host]).values().all(|times| *times == 1));
 }
+
+#[test]
+fn queues_of_others_are_found_on_all_nodes_and_a_prefix_is_refused() {
+    let cluster = Cluster::start(0);
+    let url = cluster.nodes[0].url();
+    let mut nodes = BTreeSet::new();
+    let mut expected = Vec::new();
+    for number in 0..9 {
+        let queue = format!("q{number}");
+        let home = owner(&cluster.slot(&queue));
+        let at = |name: &str| format!("{{dp:{queue}}}:{name}");
+        let () = cluster.nodes[home].command(&["SET", &at("msg:x"), "from go"]);
+        let () = cluster.nodes[home].command(&["HSET", &at("retry:cnt"), "x", "3"]);
+        let () = cluster.nodes[home].command(&["ZADD", &at("pending"), "1", "x"]);
+        nodes.insert(home);
+        expected.push(queue);
+    }
+    assert_eq!(nodes.len(), 3);
+    let listed = stdout(&run(Some(&url), &["stats", "--discover", "--json"], 0));
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    let found = listed["queues"].as_array().unwrap().iter();
+    let found: Vec<&str> = found
+        .map(|queue| queue["queue"].as_str().unwrap())
+        .collect();
+    assert_eq!(found, expected);
+
+    let told = stderr(&run(Some(&url), &["stats", "--prefix", "shop"], 3));
+    assert!(told.contains("Leave out --prefix"), "{told}");
+    // A message of another prefix, whose keys are with another node than its payload.
+    let slot: String = {
+        let slot: u16 = cluster.nodes[0].command(&["CLUSTER", "KEYSLOT", "{shop:q0}"]);
+        slot.to_string()
+    };
+    let () = cluster.nodes[owner(&slot)].command(&["HSET", "{shop:q0}:retry:cnt", "y", "3"]);
+    let () = cluster.nodes[owner(&slot)].command(&["ZADD", "{shop:q0}:pending", "1", "y"]);
+    let home = owner(&cluster.slot("q0"));
+    let () = cluster.nodes[home].command(&["SET", "{dp:q0}:msg:y", "of shop"]);
+    run(Some(&url), &["audit", "--repair", "--queue", "q0"], 0);
+    assert_eq!(stats(&url, "q0")["dead"], 0);
+}
+
+/// One queue after the other would take a second each.
+#[test]
+fn a_host_of_many_queues_stops_soon_while_its_cluster_is_silent() {
+    const QUEUES: usize = 64;
+    let cluster = Cluster::start(0);
+    let url = cluster.nodes[0].url();
+    let echo = guest("echo").display().to_string();
+    let names: Vec<String> = (0..QUEUES).map(|number| format!("q{number}")).collect();
+    let served: Vec<String> = names.iter().map(|name| format!("{name}={echo}")).collect();
+    let args: Vec<&str> = served
+        .iter()
+        .flat_map(|served| ["--queue", served.as_str()])
+        .collect();
+    let mut host = Host::start(&url, &args);
+    for name in &names {
+        let id = sent(&url, name).unwrap();
+        host.wait_for("acked", |line| line["id"] == id.as_str());
+    }
+    for node in &cluster.nodes {
+        node.signal(Signal::STOP);
+    }
+    // All of them have seen it: from here on each asks where its keys are.
+    for name in &names {
+        host.wait_for_queue("trying again until the store answers", name);
+    }
+    let told = std::time::Instant::now();
+    host.signal(Signal::TERM);
+    let (status, _) = host.end();
+    let took = told.elapsed();
+    for node in &cluster.nodes {
+        node.signal(Signal::CONT);
+    }
+    assert!(status.success());
+    assert!(took.as_secs() < QUEUES as u64 / 2, "{took:?}");
+}
