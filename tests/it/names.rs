@@ -18,9 +18,12 @@ const ALL: Page = Page {
 
 /// What the keys of queue `q` start with, but for payloads, and what payloads start with.
 fn bases(prefix: &str, hash_tag: bool) -> (String, String) {
-    let base = |prefix: &str| match hash_tag {
-        true => format!("{{{prefix}:q}}"),
-        false => format!("{prefix}:q"),
+    let base = |prefix: &str| {
+        if hash_tag {
+            format!("{{{prefix}:q}}")
+        } else {
+            format!("{prefix}:q")
+        }
     };
     (base(prefix), base("dp"))
 }
@@ -36,14 +39,14 @@ fn go_send(server: &RedisServer, (base, payloads): &(String, String), id: &str) 
 fn go_move(server: &RedisServer, base: &str, id: &str, to: &str) {
     let key = format!("{base}:{to}");
     let () = server.command(&["ZREM", &format!("{base}:pending"), id]);
-    match to {
-        "ready" | "retry" => server.command(&["LPUSH", &key, id]),
-        "garbage" => {
-            let () = server.command(&["HDEL", &format!("{base}:retry:cnt"), id]);
-            server.command(&["SADD", &key, id])
-        }
-        _ => server.command::<()>(&["ZADD", &key, "9000000000", id]),
+    if to == "garbage" {
+        let () = server.command(&["HDEL", &format!("{base}:retry:cnt"), id]);
     }
+    let () = server.command(&match to {
+        "ready" | "retry" => vec!["LPUSH", &key, id],
+        "garbage" => vec!["SADD", &key, id],
+        _ => vec!["ZADD", &key, "9000000000", id],
+    });
 }
 
 async fn repaired(store: &dyn Store) -> AuditReport {
