@@ -43,15 +43,15 @@ const OTHERS: [(&str, &str); 10] = [
 const HOLDER_PATTERN: &str = "[prugdm][eano]*";
 
 /// The first part of the keys of a queue: `dp`, unless a delayqueue uses `UseCustomPrefix`. 1 to 64
-/// letters, digits, dots, underscores, dashes, colons and slashes, and not `dqhost`.
+/// letters, digits, dots, underscores, dashes, colons and slashes, which do not start with `dqhost`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyPrefix(String);
 
 /// Why a text is no [`KeyPrefix`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a prefix has 1 to 64 letters, digits, dots, underscores, dashes, colons and slashes, and is not \
-     dqhost"
+    "a prefix has 1 to 64 letters, digits, dots, underscores, dashes, colons and slashes, and does not \
+     start with dqhost"
 )]
 pub struct KeyPrefixError;
 
@@ -60,7 +60,10 @@ impl FromStr for KeyPrefix {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let allowed = |b: u8| b.is_ascii_alphanumeric() || b"._-:/".contains(&b);
-        if (1..=64).contains(&text.len()) && text.bytes().all(allowed) && text != "dqhost" {
+        if (1..=64).contains(&text.len())
+            && text.bytes().all(allowed)
+            && !text.starts_with("dqhost")
+        {
             Ok(Self(text.to_owned()))
         } else {
             Err(KeyPrefixError)
@@ -343,7 +346,16 @@ mod tests {
         }
         assert_eq!(naming("dp", true).queues(), "dqhost:queues");
         assert_eq!(naming("shop", true).queues(), "dqhost:queues:shop");
-        for bad in ["", "a b", "{a", "a*", "dqhost", "a\nb", &"x".repeat(65)] {
+        for bad in [
+            "",
+            "a b",
+            "{a",
+            "a*",
+            "dqhost",
+            "dqhost:queues",
+            "a\nb",
+            &"x".repeat(65),
+        ] {
             assert!(bad.parse::<KeyPrefix>().is_err(), "{bad:?}");
         }
     }
