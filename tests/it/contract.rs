@@ -133,6 +133,7 @@ macro_rules! contract {
                 people: a_wait_ends_when_a_queue_is_resumed,
                 people: an_overview_tells_how_a_queue_stands,
                 people: what_was_due_at_once_is_as_old_as_its_id,
+                people: an_empty_payload_is_listed_as_empty,
                 people: of_many_that_have_failed_a_part_is_looked_at,
                 people: what_waits_can_be_made_due_now,
                 people: what_waits_can_be_put_off_and_brought_forward,

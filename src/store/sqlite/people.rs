@@ -57,7 +57,11 @@ pub(super) fn list(
     };
     connection
         .prepare_cached(&format!(
-            "SELECT {RECORD}, CASE WHEN ?5 > 0 THEN substr(payload, 1, ?5) END FROM messages
+            // Of no bytes `substr` makes NULL, which would be a payload that is missing.
+            "SELECT {RECORD},
+               CASE WHEN ?5 > 0 AND length(payload) > 0 THEN substr(payload, 1, ?5)
+                    WHEN ?5 > 0 THEN payload END
+             FROM messages
              WHERE queue = ?1 AND state = ?2 ORDER BY {order} LIMIT ?3 OFFSET ?4"
         ))?
         .query_map(

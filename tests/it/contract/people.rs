@@ -416,3 +416,18 @@ pub(crate) async fn an_audit_of_what_is_right_finds_nothing_and_changes_nothing(
     crate::audit::nothing_is_lost(store, &filled, &[]).await;
     assert_eq!(store.audit(&queue(), how).await.unwrap(), nothing);
 }
+
+pub(crate) async fn an_empty_payload_is_listed_as_empty(store: &dyn Store) {
+    let id = send(store, "", Due::NOW, 3).await;
+    for payload_max in [1, 60, usize::MAX >> 1] {
+        let page = Page {
+            offset: 0,
+            limit: 10,
+            payload_max,
+        };
+        let listed = store.list(&queue(), State::Ready, page).await.unwrap();
+        assert_eq!(listed[0].payload, Some(Vec::new()), "{payload_max}");
+    }
+    let record = store.get(&queue(), &id).await.unwrap().unwrap();
+    assert_eq!(record.payload, Some(Vec::new()));
+}
