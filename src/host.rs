@@ -319,7 +319,8 @@ async fn drain(shared: &Shared, stage: &mut watch::Receiver<Stage>) {
     shared.tasks.close();
     let running = shared.flights.count(None);
     if running > 0 {
-        tracing::info!(running, limit = ?shared.config.drain, "waiting for handlers to finish");
+        let limit = shared.config.drain.as_secs_f64();
+        tracing::info!(running, limit, "waiting for handlers to finish");
         tokio::select! {
             () = shared.tasks.wait() => {}
             () = tokio::time::sleep(shared.config.drain) => {}

@@ -15,6 +15,7 @@ use super::Usage;
 use crate::control::{LogLevel, LogRing};
 
 mod file;
+mod format;
 
 /// Lines that wait for whoever reads the log of a host; what comes then is left out.
 const LINES_WAITING_MAX: usize = 65_536;
@@ -105,7 +106,7 @@ fn init(
     let result = if json {
         builder.json().flatten_event(true).try_init()
     } else {
-        builder.try_init()
+        builder.fmt_fields(format::TextFields).try_init()
     };
     result.map_err(|error| anyhow::anyhow!("the log cannot be set up: {error}"))
 }

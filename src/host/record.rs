@@ -67,22 +67,23 @@ pub(super) fn log(
     if more > 0 {
         tracing::info!(target: "guest", %queue, %id, attempt, "{more} lines more are not shown here");
     }
-    let (class, took) = (report.outcome.class(), report.duration);
+    // In seconds, like every length of time in the log.
+    let (class, took) = (report.outcome.class(), report.duration.as_secs_f64());
     let reason = report.outcome.reason();
     let reason = printable(&reason);
     match (answer, settlement) {
         (Settled::LeaseLost | Settled::Refused, _) => tracing::warn!(
             %queue, %id, attempt, class, "refused: its lease had ended, or an earlier try had settled it"),
         (Settled::Done, Settlement::Ack { .. }) => {
-            tracing::info!(%queue, %id, attempt, ?took, "acked");
+            tracing::info!(%queue, %id, attempt, took, "acked");
         }
         (Settled::Done, Settlement::Nack { delay, .. }) if attempt < attempts_max => {
-            let delay = delay.unwrap_or_default();
+            let delay = delay.unwrap_or_default().as_secs_f64();
             tracing::info!(
-                %queue, %id, attempt, attempts_max, class, %reason, ?took, ?delay, "to be retried");
+                %queue, %id, attempt, attempts_max, class, %reason, took, delay, "to be retried");
         }
         (Settled::Done, Settlement::Nack { .. } | Settlement::Reject { .. }) => tracing::warn!(
-            %queue, %id, attempt, attempts_max, class, %reason, ?took, "dead"),
+            %queue, %id, attempt, attempts_max, class, %reason, took, "dead"),
     }
 }
 
