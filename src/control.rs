@@ -245,6 +245,15 @@ pub enum Command {
 }
 
 impl Command {
+    /// How many messages are gone for good after it.
+    #[must_use]
+    pub fn destroyed(&self) -> usize {
+        match self {
+            Self::Cancel(_, ids) | Self::Bulk(_, ids, Bulk::Delete) => ids.len(),
+            _ => 0,
+        }
+    }
+
     /// True for what changes no message and no queue: to look, and to leave.
     #[must_use]
     pub fn is_safe(&self) -> bool {

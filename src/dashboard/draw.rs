@@ -44,6 +44,7 @@ const ROWS_MIN: u16 = 10;
 pub fn draw(frame: &mut Frame<'_>, state: &mut State, now: Instant) {
     let area = frame.area();
     let theme = state.settings.theme;
+    state.note_drawn();
     if area.width < COLUMNS_MIN || area.height < ROWS_MIN {
         one_line(state, now).render(area, frame.buffer_mut());
         theme.finish(frame.buffer_mut());
@@ -76,7 +77,7 @@ pub fn draw(frame: &mut Frame<'_>, state: &mut State, now: Instant) {
     footer_line(state, footer.width).render(footer, buffer);
     match &state.modal {
         Some(Modal::Help { .. }) => modal::help(state, body, buffer),
-        Some(Modal::Confirm { question, .. }) => modal::confirm(theme, question, body, buffer),
+        Some(Modal::Confirm(question)) => modal::confirm(theme, question, body, buffer),
         Some(Modal::Editor { id, area, .. }) => modal::editor(theme, id, area, body, buffer),
         None => {}
     }

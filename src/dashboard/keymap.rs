@@ -84,6 +84,7 @@ pub enum Action {
     GuestsOnly,
     Yes,
     No,
+    OtherAnswer,
     Submit,
     Complete,
     Newline,

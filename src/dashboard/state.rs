@@ -14,8 +14,10 @@ use crate::control::{
 use crate::message::{MessageId, QueueName, Record, State as MessageState};
 
 mod parts;
+mod question;
 
 pub use parts::{Modal, Opened, PayloadView, Reasons, Screen};
+pub use question::{Question, QuestionTurn};
 
 /// How long a notice is shown.
 pub const NOTICE_TIME: Duration = Duration::from_secs(12);
@@ -81,6 +83,8 @@ pub struct State {
     pub opened: Option<Opened>,
     /// What is on top.
     pub modal: Option<Modal>,
+    /// The last question that came by itself or was closed: keys may still be meant for it.
+    pub question_turn: Option<QuestionTurn>,
     /// The prompt, if open.
     pub prompt: Option<Prompt>,
     /// Earlier lines of the prompt.
@@ -119,6 +123,7 @@ impl State {
             marks: BTreeSet::new(),
             opened: None,
             modal: None,
+            question_turn: None,
             prompt: None,
             lines: Vec::new(),
             notice: None,
@@ -138,7 +143,7 @@ impl State {
         }
         match &self.modal {
             Some(Modal::Help { .. }) => return Scope::Help,
-            Some(Modal::Confirm { .. }) => return Scope::Confirm,
+            Some(Modal::Confirm(_)) => return Scope::Confirm,
             Some(Modal::Editor { .. }) => return Scope::Editor,
             None => {}
         }

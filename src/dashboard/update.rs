@@ -8,7 +8,7 @@ use crossterm::event::KeyEvent;
 
 use super::keymap::{self, Key, Scope};
 use super::prompt::{Grammar, Kind, Prompt, edit};
-use super::state::{Modal, NOTICE_TIME, Opened, PayloadView, Screen, State};
+use super::state::{Modal, NOTICE_TIME, Opened, PayloadView, Question, Screen, State};
 use crate::control::{Command, Look, Notice, Seen, Snapshot, Stage};
 use crate::message::{MessageId, QueueName};
 
@@ -53,7 +53,19 @@ pub enum Effect {
 impl State {
     /// Takes an event in.
     pub fn update(&mut self, event: Event, grammar: &dyn Grammar, now: Instant) -> Vec<Effect> {
+        let had_question = self.has_question();
+        let key = match &event {
+            Event::Key(key) => Some(*key),
+            _ => None,
+        };
         let mut effects = match event {
+            Event::Key(key) if self.is_late(key, now) => {
+                if self.has_question() {
+                    let text = "pressed before the question could be read: answer it now";
+                    self.say(text, false, now);
+                }
+                Vec::new()
+            }
             Event::Key(key) => self.on_key(key, grammar, now),
             Event::Paste(text) => {
                 self.on_paste(&text);
@@ -80,6 +92,7 @@ impl State {
         {
             self.notice = None;
         }
+        self.note_question(had_question, key, now);
         self.after_commands(&effects);
         let wanted = self.wanted_look();
         if wanted == self.look {
@@ -127,10 +140,7 @@ impl State {
         let is_free = self.modal.is_none() && self.prompt.is_none();
         match notice.then.take() {
             Some(then) if is_free => {
-                self.modal = Some(Modal::Confirm {
-                    question: notice.text,
-                    then,
-                });
+                self.modal = Some(Modal::Confirm(Question::new(notice.text, then)));
                 return;
             }
             Some(_) => {
@@ -226,6 +236,8 @@ impl State {
             {
                 *is_leaving = false;
                 edit(area, event);
+            } else if let Some(Modal::Confirm(question)) = &mut self.modal {
+                question.input(event);
             }
             return Vec::new();
         };
@@ -240,7 +252,7 @@ impl State {
         match scope {
             Scope::Prompt => self.on_prompt(binding.action, grammar, now),
             Scope::Editor => self.on_editor(binding.action, now),
-            Scope::Confirm => self.on_answer(binding.action),
+            Scope::Confirm => self.on_answer(binding.action, now),
             _ => self.act(binding.action, now),
         }
     }
@@ -300,13 +312,11 @@ impl State {
         if reasons.is_empty() {
             return self.quit_at_once();
         }
-        self.modal = Some(Modal::Confirm {
-            question: format!(
-                "{}. Take no more, let the handlers finish, then leave?",
-                reasons.join("; ")
-            ),
-            then: Command::StopHost(Stage::Drain),
-        });
+        let question = format!(
+            "{}. Take no more, let the handlers finish, then leave?",
+            reasons.join("; ")
+        );
+        self.confirm(question, Command::StopHost(Stage::Drain));
         Vec::new()
     }
 

@@ -9,7 +9,7 @@ use ratatui_textarea::TextArea;
 
 use super::super::keymap::{self, Scope};
 use super::super::prompt::{Kind, Prompt};
-use super::super::state::{Modal, State};
+use super::super::state::{Modal, Question, State};
 use super::super::theme::Theme;
 use super::{pop_up, put, safe};
 use crate::message::MessageId;
@@ -63,21 +63,39 @@ pub(super) fn help(state: &mut State, area: Rect, buffer: &mut Buffer) {
     put(lines.split_off(*scroll), inner, buffer);
 }
 
-pub(super) fn confirm(theme: Theme, question: &str, area: Rect, buffer: &mut Buffer) {
+/// The answers: the one that Enter takes is in brackets.
+fn answers(theme: Theme, question: &Question) -> Line<'static> {
+    let answer = |key, word, is_marked: bool| {
+        let (before, after) = if is_marked { ("[", "]") } else { (" ", " ") };
+        [
+            Span::raw(before),
+            Span::styled(key, theme.accent()),
+            Span::raw(word),
+            Span::raw(after),
+        ]
+    };
+    let no = answer("n", " no", !question.is_on_yes);
+    let yes = answer("y", " yes", question.is_on_yes);
+    Line::from([&no[..], &[Span::raw("  ")], &yes[..]].concat())
+}
+
+pub(super) fn confirm(theme: Theme, question: &Question, area: Rect, buffer: &mut Buffer) {
     let width = area.width.min(64);
-    let text = Paragraph::new(vec![
-        Line::raw(safe(question, 400)),
-        Line::default(),
-        Line::from(vec![
-            Span::styled("y", theme.accent()),
-            Span::raw(" yes   "),
-            Span::styled("n", theme.accent()),
-            Span::raw(" no"),
+    let answers = match question.number() {
+        Some(number) => Line::from(vec![
+            Span::raw(format!("type {number} and press Enter: ")),
+            Span::styled(format!("{}_", question.typed), theme.accent()),
         ]),
-    ])
-    .wrap(Wrap { trim: true });
+        None => answers(theme, question),
+    };
+    let lines = vec![
+        Line::raw(safe(&question.text, 400)),
+        Line::default(),
+        answers,
+    ];
+    let text = Paragraph::new(lines).wrap(Wrap { trim: true });
     let columns = usize::from(width.saturating_sub(2)).max(1);
-    let rows = u16::try_from(question.chars().count() / columns).unwrap_or(0) + 6;
+    let rows = u16::try_from(question.text.chars().count() / columns).unwrap_or(0) + 6;
     let rows = rows.min(area.height);
     let place = Rect {
         x: area.x + (area.width - width) / 2,

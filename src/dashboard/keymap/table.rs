@@ -47,8 +47,10 @@ const fn change(
 /// All keys.
 #[rustfmt::skip]
 pub const BINDINGS: &[Binding] = &[
-    see(&[Key::Char('y'), Key::Code(KeyCode::Enter)], &[Confirm], Action::Yes, "yes", "do it"),
+    see(&[Key::Char('y')], &[Confirm], Action::Yes, "yes", "do it; if its number must be typed, type it and press Enter"),
     see(&[Key::Char('n'), Key::Code(KeyCode::Esc), Key::Char('q')], &[Confirm], Action::No, "no", "leave it"),
+    see(&[Key::Code(KeyCode::Enter)], &[Confirm], Action::Submit, "", "take the marked answer, which is no at first"),
+    see(&[Key::Code(KeyCode::Tab), Key::Code(KeyCode::BackTab), Key::Code(KeyCode::Left), Key::Code(KeyCode::Right)], &[Confirm], Action::OtherAnswer, "", "mark the other answer"),
     see(&[Key::Code(KeyCode::Enter)], &[Prompt], Action::Submit, "do", "do what the line says"),
     see(&[Key::Code(KeyCode::Tab)], &[Prompt], Action::Complete, "complete", "complete the word"),
     see(&[Key::Alt(KeyCode::Enter)], &[Prompt], Action::Newline, "newline", "begin another line"),

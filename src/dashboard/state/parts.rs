@@ -5,7 +5,8 @@ use std::sync::Arc;
 use ratatui_textarea::TextArea;
 
 use super::super::keymap::Scope;
-use crate::control::{Command, Filter};
+use super::question::Question;
+use crate::control::Filter;
 use crate::message::{MessageId, QueueName, Record};
 
 /// The screens.
@@ -105,12 +106,7 @@ pub enum Modal {
         scroll: usize,
     },
     /// A question.
-    Confirm {
-        /// The question, with the count of what it is about.
-        question: String,
-        /// What is done after a yes.
-        then: Command,
-    },
+    Confirm(Question),
     /// A payload that is edited.
     Editor {
         /// Its queue.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::super::keymap::{Action, Scope};
 use super::super::prompt::{Kind, text_area};
-use super::super::state::{Modal, PayloadView, Reasons, STATES, Screen, State};
+use super::super::state::{Modal, PayloadView, Question, Reasons, STATES, Screen, State};
 use super::Effect;
 use crate::control::{Bulk, Command};
 use crate::message::{Due, MessageId, QueueName, State as MessageState};
@@ -65,13 +65,13 @@ impl State {
             Action::Pause => return self.pause(),
             Action::StopHandler => {
                 if let Some((queue, id)) = self.current() {
-                    self.modal = Some(Modal::Confirm {
-                        question: format!(
+                    self.confirm(
+                        format!(
                             "Stop the handler of {}? Its attempt counts as failed.",
                             printable(id.as_str())
                         ),
-                        then: Command::StopHandler(queue, id),
-                    });
+                        Command::StopHandler(queue, id),
+                    );
                 }
             }
             Action::Edit => self.edit_payload(now),
@@ -110,8 +110,8 @@ impl State {
         Vec::new()
     }
 
-    fn confirm(&mut self, question: String, then: Command) {
-        self.modal = Some(Modal::Confirm { question, then });
+    pub(super) fn confirm(&mut self, question: String, then: Command) {
+        self.modal = Some(Modal::Confirm(Question::new(question, then)));
     }
 
     fn confirm_bulk(&mut self, queue: QueueName, ids: Vec<MessageId>, bulk: Bulk) {

@@ -9,15 +9,31 @@ use super::Effect;
 use crate::control::{Command, Line};
 
 impl State {
-    pub(super) fn on_answer(&mut self, action: Action) -> Vec<Effect> {
-        let asked = self.modal.take();
-        match (action, asked) {
-            (Action::Yes, Some(Modal::Confirm { then, .. })) => vec![Effect::Command(then)],
-            (Action::QuitAtOnce, _) => self.quit_at_once(),
-            (Action::Suspend, asked) => {
-                self.modal = asked;
-                vec![Effect::Suspend]
+    pub(super) fn on_answer(&mut self, action: Action, now: Instant) -> Vec<Effect> {
+        let Some(Modal::Confirm(question)) = &mut self.modal else {
+            return Vec::new();
+        };
+        let is_yes = match action {
+            Action::Yes => true,
+            Action::Submit => question.is_on_yes || !question.typed.is_empty(),
+            Action::OtherAnswer => {
+                question.is_on_yes = !question.is_on_yes;
+                return Vec::new();
             }
+            Action::QuitAtOnce => return self.quit_at_once(),
+            Action::Suspend => return vec![Effect::Suspend],
+            _ => false,
+        };
+        if let Some(number) = question.missing_number().filter(|_| is_yes) {
+            self.say(
+                format!("type {number} and press Enter, or press n to leave it"),
+                true,
+                now,
+            );
+            return Vec::new();
+        }
+        match self.modal.take() {
+            Some(Modal::Confirm(question)) if is_yes => vec![Effect::Command(question.then)],
             _ => Vec::new(),
         }
     }

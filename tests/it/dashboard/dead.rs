@@ -46,7 +46,7 @@ fn a_task_goes_at_its_pace_and_can_be_stopped() {
     // It would take hours.
     tty.keys(":redrive all --rate 1\r");
     tty.wait_for("Put 60 dead letters of default back");
-    tty.keys("y");
+    tty.answer("y");
     tty.wait_for("redriving: ");
     tty.keys(":delete all\r");
     tty.wait_for("wait for the end of redriving");
@@ -77,7 +77,7 @@ fn dead_letters_are_chosen_by_reason_by_filter_and_by_mark() {
     tty.keys("D");
     // Of the 40 words, eight begin with word1.
     tty.wait_for("Delete 32 dead letters of default that match");
-    tty.keys("y");
+    tty.answer("y");
     tty.wait_for("32 deleted");
     assert_eq!(stats(&store, "default")["dead"], 28);
     tty.keys("\x7f");
@@ -85,7 +85,7 @@ fn dead_letters_are_chosen_by_reason_by_filter_and_by_mark() {
     // Those of one reason, by a question with their number.
     tty.keys("jr");
     tty.wait_for("Put 20 dead letters of default with the reason");
-    tty.keys("n");
+    tty.answer("n");
     tty.wait_until("no question is left", |text| !text.contains("sure?"));
     tty.keys("\r");
     tty.wait_for("LAST FAILURE");
@@ -97,6 +97,32 @@ fn dead_letters_are_chosen_by_reason_by_filter_and_by_mark() {
     tty.keys("y");
     tty.wait_for("2 redriven");
     assert_eq!(stats(&store, "default")["ready"], 2);
+    tty.keys("q");
+    tty.end(0);
+}
+
+#[test]
+fn enter_deletes_no_dead_letter_and_a_late_key_leaves_no_screen() {
+    let folder = TempDir::new().unwrap();
+    let store = many_dead(&folder);
+    let mut tty = Tty::start(&store, &["top"], (100, 30));
+    tty.wait_for("> default");
+    tty.keys("3");
+    tty.wait_for("attempt 1 of 9");
+    tty.keys("X");
+    tty.wait_for("Delete 60 dead letters of default");
+    tty.wait_for("[n no]");
+    tty.answer("\r");
+    assert_eq!(stats(&store, "default")["dead"], 60);
+    // The second q is for the question that the first has closed: it does not end the program.
+    tty.keys("X");
+    tty.wait_for("sure?");
+    tty.answer("qq");
+    tty.keys("X");
+    tty.wait_for("sure?");
+    tty.answer("y");
+    tty.wait_for("60 deleted");
+    assert_eq!(stats(&store, "default")["dead"], 0);
     tty.keys("q");
     tty.end(0);
 }

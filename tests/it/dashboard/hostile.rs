@@ -120,6 +120,7 @@ fn ids_and_queue_names_of_others_are_harmless_too() {
     tty.keys("C");
     tty.wait_for("sure?");
     tty.keys("n");
+    tty.wait_until("the question is left", |text| !text.contains("sure?"));
     tty.keys("q");
     let bytes = tty.bytes();
     tty.end(0);

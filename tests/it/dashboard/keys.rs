@@ -2,13 +2,19 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use dqhost::control::{Command, Notice, Seen};
+use dqhost::control::{Bulk, Command, Notice, Seen};
 use dqhost::dashboard::keymap::{self, Key, Scope};
+use dqhost::dashboard::picture;
 use dqhost::dashboard::update::{Effect, Event};
+use dqhost::message::MessageId;
 
 use super::sample::{Sample, theme};
+
+/// Long enough for a question to be read.
+const READ: Duration = Duration::from_secs(1);
 
 /// A dashboard with its focus there.
 fn at(scope: Scope) -> Sample {
@@ -257,6 +263,7 @@ fn an_answer_that_comes_late_disturbs_nothing() {
     let mut sample = at(Scope::Letters);
     sample.event(Event::Notice(question()));
     assert_eq!(sample.state.scope(), Scope::Confirm);
+    sample.now += READ;
     let effects = sample.type_in("y");
     assert!(
         effects.contains(&Effect::Command(Command::StopTask)),
@@ -283,4 +290,148 @@ fn marks_are_kept_until_something_is_done_to_them() {
     };
     assert_eq!(effects.iter().map(ids).sum::<usize>(), 2);
     assert!(sample.state.marks.is_empty());
+}
+
+/// What was asked for beside looks.
+fn asked(effects: Vec<Effect>) -> Vec<Effect> {
+    let is_look = |effect: &Effect| matches!(effect, Effect::Command(Command::Look(_)));
+    effects
+        .into_iter()
+        .filter(|effect| !is_look(effect))
+        .collect()
+}
+
+/// A question that comes by itself: whether to delete so many dead letters.
+fn deletes(count: usize) -> Event {
+    let ids = (0..count).map(|n| MessageId::from(n.to_string())).collect();
+    let queue = "orders".parse().unwrap();
+    Event::Notice(Notice {
+        text: format!("Delete {count} dead letters of orders? That cannot be undone."),
+        failed: false,
+        made: None,
+        then: Some(Command::Bulk(queue, ids, Bulk::Delete)),
+    })
+}
+
+#[test]
+fn enter_alone_confirms_nothing() {
+    for keys in ["3\nD", "3\nr", "2C", "4K", "q"] {
+        let ask = || {
+            let mut sample = Sample::new(theme(), (80, 24));
+            for c in keys.chars() {
+                match c {
+                    '\n' => sample.enter(),
+                    c => sample.press(KeyCode::Char(c), KeyModifiers::NONE),
+                };
+            }
+            assert_eq!(sample.state.scope(), Scope::Confirm, "{keys}");
+            sample
+        };
+        let mut sample = ask();
+        assert_eq!(asked(sample.enter()), [], "{keys}");
+        assert_ne!(sample.state.scope(), Scope::Confirm, "{keys}");
+        // On yes it does, and there and back it does not.
+        for (moves, count) in [(1, 1), (2, 0)] {
+            let mut sample = ask();
+            for _ in 0..moves {
+                sample.press(KeyCode::Right, KeyModifiers::NONE);
+            }
+            assert_eq!(asked(sample.enter()).len(), count, "{keys}");
+        }
+    }
+}
+
+#[test]
+fn a_large_number_is_typed_before_messages_are_destroyed() {
+    let mut sample = at(Scope::Letters);
+    sample.event(deletes(100));
+    sample.now += READ;
+    assert_eq!(asked(sample.type_in("y")).len(), 1);
+
+    let mut sample = at(Scope::Letters);
+    sample.event(deletes(1234));
+    sample.now += READ;
+    let shown = |sample: &mut Sample| picture(&mut sample.state, sample.now).text();
+    let screen = shown(&mut sample);
+    assert!(screen.contains("type 1234 and press Enter: _"), "{screen}");
+    for wrong in ["y", "12", "9"] {
+        assert_eq!(asked(sample.type_in(wrong)), []);
+        if wrong != "y" {
+            assert_eq!(asked(sample.enter()), []);
+        }
+        assert_eq!(sample.state.scope(), Scope::Confirm);
+        let (notice, _) = sample.state.notice.as_ref().unwrap();
+        assert!(notice.text.contains("type 1234 and press Enter"));
+    }
+    sample.press(KeyCode::Backspace, KeyModifiers::NONE);
+    sample.type_in("34");
+    let screen = shown(&mut sample);
+    assert!(screen.contains("press Enter: 1234_"), "{screen}");
+    assert_eq!(asked(sample.enter()).len(), 1);
+    // Untouched, it stands on no.
+    let mut sample = at(Scope::Letters);
+    sample.event(deletes(1234));
+    sample.now += READ;
+    assert_eq!(asked(sample.enter()), []);
+    assert_eq!(sample.state.scope(), Scope::Letters);
+}
+
+#[test]
+fn a_key_on_its_way_does_not_answer_a_question_that_comes() {
+    for key in ["y", "n", "q", "d"] {
+        let mut sample = at(Scope::Letters);
+        sample.event(deletes(3));
+        assert_eq!(asked(sample.type_in(key)), []);
+        assert_eq!(sample.state.scope(), Scope::Confirm, "{key}");
+        let (notice, _) = sample.state.notice.as_ref().unwrap();
+        assert!(notice.text.contains("answer it now"));
+    }
+    let mut sample = at(Scope::Letters);
+    sample.event(deletes(3));
+    sample.now += READ;
+    assert_eq!(asked(sample.type_in("y")).len(), 1);
+    // Who asks by a key knows what comes.
+    let mut sample = at(Scope::Letters);
+    assert_eq!(asked(sample.type_in("Dy")).len(), 1);
+    // To leave is never late.
+    let mut sample = at(Scope::Letters);
+    sample.event(deletes(3));
+    let leave = sample.press(KeyCode::Char('c'), KeyModifiers::CONTROL);
+    assert_eq!(asked(leave).len(), 1);
+}
+
+#[test]
+fn a_late_key_after_a_closed_question_acts_on_no_other_screen() {
+    let closed_by = |key: &str| {
+        let mut sample = at(Scope::Letters);
+        sample.type_in("D");
+        sample.type_in(key);
+        assert_eq!(sample.state.scope(), Scope::Letters);
+        sample
+    };
+    let nothing = |sample: &mut Sample, keys: &str| {
+        let before = place(sample);
+        assert_eq!(asked(sample.type_in(keys)), [], "{keys}");
+        assert_eq!(place(sample), before, "{keys}");
+    };
+    // Pressed twice, held down, or thought better of before the screen has changed.
+    for key in ["y", "n", "q"] {
+        let mut sample = closed_by(key);
+        for keys in ["y", "n", "q", "1", "5"] {
+            nothing(&mut sample, keys);
+        }
+        // The screen is drawn: another key is meant for it, but not the one that is held down.
+        let _ = picture(&mut sample.state, sample.now);
+        for _ in 0..20 {
+            sample.now += Duration::from_millis(100);
+            nothing(&mut sample, key);
+        }
+        sample.type_in(if key == "n" { "1" } else { "n" });
+        assert_ne!(place(&sample), place(&closed_by(key)));
+    }
+    // A while later it is a key like any other.
+    let mut sample = closed_by("n");
+    sample.now += READ;
+    sample.type_in("n");
+    assert!(place(&sample).contains("queue="), "{}", place(&sample));
 }

@@ -228,6 +228,17 @@ impl Tty {
         self.wait_until(text, |screen| screen.contains(text))
     }
 
+    /// Answers the question on the screen. One that has come by itself takes no answer at first, so
+    /// the key is pressed until it does.
+    pub(crate) fn answer(&mut self, key: &str) {
+        let end = Instant::now() + PATIENCE;
+        while self.text().contains("sure?") {
+            assert!(Instant::now() < end, "it takes no {key}:\n{}", self.text());
+            self.keys(key);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     pub(crate) fn resize(&mut self, columns: u16, rows: u16) {
         let size = PtySize {
             rows,

@@ -113,7 +113,7 @@ fn redrive_all(store: &str, tty: &mut Tty) {
     // All dead letters put back, after a question that counts.
     tty.keys(":redrive all\r");
     tty.wait_for("Put 1 dead letter of default back");
-    tty.keys("y");
+    tty.answer("y");
     tty.wait_for("1 redriven");
     eventually("it is dead again", || {
         (total(store, "dead") == 2).then_some(())
