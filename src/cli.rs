@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::builder::BoolishValueParser;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::message::QueueName;
 use crate::runtime::HandlerError;
@@ -25,9 +25,11 @@ mod check;
 mod copy;
 mod dead;
 mod folder;
+mod help;
 mod limits;
 mod log;
 mod ndjson;
+mod number;
 mod open;
 mod payload;
 mod print;
@@ -41,17 +43,18 @@ mod send;
 mod steer;
 mod time;
 mod up;
+mod wit;
 
 /// The queue that is meant when none is named.
 const DEFAULT_QUEUE: &str = "default";
 
 const EXAMPLES: &str = "\
 Examples:
-  dqhost --handler handler.wasm                        handle messages, and watch it
-  dqhost send '{\"order\":1}' --in 30s                   send one, due in 30 seconds
-  dqhost stats                                         what is where
-  dqhost dead list                                     what failed for good, and why
-  dqhost --handler handler.wasm --redis redis://HOST   share the work of several machines
+  dqhost --handler handler.wasm                        Handle messages on the dashboard
+  dqhost send '{\"order\":1}' --in 30s                   Send a message that is due in 30 s
+  dqhost stats                                         Show the messages in each state
+  dqhost dead list                                     Show what failed for good, and why
+  dqhost --handler handler.wasm --redis redis://HOST   Share the work of several machines
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the store is not reachable or not usable,
 4 the handler is not valid, 5 partly done, 6 run: the handler rejected the message.";
@@ -69,39 +72,41 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Handle messages (the same as dqhost without a command)
+    /// Handle messages (also: dqhost without a command)
     Up(Box<up::UpArgs>),
     /// Send messages
     Send(send::SendArgs),
-    /// Show how many messages are in each state, and the totals
+    /// Show how many messages are in each state, and totals
     Stats(read::StatsArgs),
-    /// Show one message: state, payload, failed attempts
+    /// Show one message with its failed attempts
     Get(read::GetArgs),
     /// List the messages in one state
     List(read::ListArgs),
-    /// Take back messages that wait
+    /// Cancel waiting messages
     Cancel(read::CancelArgs),
-    /// Give messages that wait another time; now if none is given
+    /// Change when waiting messages are due [default: now]
     Reschedule(steer::RescheduleArgs),
-    /// Give messages of a queue to no host, until resume
+    /// Pause delivery of a queue until `resume`
     Pause(steer::PauseArgs),
-    /// Let a paused queue go on
-    Resume(steer::PauseArgs),
-    /// Move messages to another store: from a file to Redis, and back
+    /// Resume delivery of a paused queue
+    Resume(steer::ResumeArgs),
+    /// Move queues to another store
     Copy(copy::CopyArgs),
-    /// Look for what does not go together in a store, and repair it
+    /// Check a store for inconsistencies, and repair them
     ///
-    /// Works while hosts and producers go on. Without --repair it changes nothing. Exit code 0 when
-    /// nothing is wrong or all of it was repaired, 1 when anything is left.
+    /// It works while hosts and producers go on. Without --repair it changes nothing. The exit code is
+    /// 0 if nothing is wrong or all of it was repaired, and 1 if anything is left.
     Audit(audit::AuditArgs),
-    /// Messages that failed for good
+    /// List, send again or delete dead letters
     #[command(subcommand)]
     Dead(dead::DeadCommand),
-    /// Show what a handler's file is and wants, and whether it can run
+    /// Show what a handler needs, and whether it can run
     Check(check::CheckArgs),
-    /// Give one message to a handler, without a store, and show what came of it
+    /// Give one message to a handler, without a store
     Run(run::RunArgs),
-    /// Watch and steer queues on the dashboard, without handling messages
+    /// Write the interface files for a new handler
+    Wit(wit::WitArgs),
+    /// Open the dashboard without handling messages
     Top(screen::TopArgs),
     /// List the keys of the dashboard
     Keys,
@@ -109,14 +114,19 @@ enum Command {
 
 /// Which store to use.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = help::STORE)]
 struct StoreArgs {
-    /// Keep the messages in this file, made when it is missing; :memory: keeps nothing. Without it
-    /// and --redis DQHOST_DB or DQHOST_REDIS is used, then REDIS_URL, then
-    /// $XDG_DATA_HOME/dqhost/dqhost.db (~/.local/share/dqhost/dqhost.db)
+    /// Keep messages in this file, made if it is missing
+    ///
+    /// :memory: keeps nothing. Precedence: a flag, then DQHOST_DB or DQHOST_REDIS (set only one), then
+    /// REDIS_URL, then $XDG_DATA_HOME/dqhost/dqhost.db (~/.local/share/dqhost/dqhost.db).
     #[arg(long, value_name = "PATH", conflicts_with = "redis")]
     db: Option<PathBuf>,
-    /// Keep them in Redis 7 or later: redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss://...,
-    /// unix:///PATH, any node of a cluster, or redis+sentinel://HOST[,HOST...]/MASTER; a password is better kept in DQHOST_REDIS, REDIS_URL or a file
+    /// Keep messages in Redis 7 or later
+    ///
+    /// Use redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss://..., unix:///PATH, any node of a cluster,
+    /// or redis+sentinel://HOST[,HOST...]/MASTER. A password is better kept in DQHOST_REDIS, REDIS_URL
+    /// or a file.
     #[arg(long, value_name = "URL")]
     redis: Option<String>,
     #[command(flatten)]
@@ -125,9 +135,12 @@ struct StoreArgs {
 
 /// How a store is used.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = help::STORE)]
 struct SettingsArgs {
-    /// What a file survives: full: a power cut; normal: the crash of any process, while a power cut
-    /// may undo the last moments
+    /// Choose what a file survives
+    ///
+    /// full: a power cut. normal: the crash of any process, while a power cut may undo the last
+    /// moments.
     #[arg(
         long,
         value_name = "LEVEL",
@@ -141,15 +154,19 @@ struct SettingsArgs {
 
 /// How Redis is used.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = help::STORE)]
 struct RedisArgs {
-    /// The file that holds the password of Redis; it is read again for each new connection
+    /// Read the password of Redis from this file
+    ///
+    /// It is read again for each new connection.
     #[arg(long, value_name = "PATH", env = "DQHOST_REDIS_PASSWORD_FILE")]
     redis_password_file: Option<PathBuf>,
-    /// Trust the CAs in this PEM file, instead of the public ones, where Redis is reached by
-    /// rediss://
+    /// Trust the CAs in this PEM file, not the public ones
+    ///
+    /// This is for Redis that is reached by rediss://.
     #[arg(long, value_name = "PATH", env = "DQHOST_REDIS_CA")]
     redis_ca: Option<PathBuf>,
-    /// The certificate that Redis is shown, with its chain, as PEM
+    /// Show Redis this certificate, with its chain, as PEM
     #[arg(
         long,
         value_name = "PATH",
@@ -157,7 +174,7 @@ struct RedisArgs {
         requires = "redis_key"
     )]
     redis_cert: Option<PathBuf>,
-    /// The key of --redis-cert, as PEM
+    /// Use this key of --redis-cert, as PEM
     #[arg(
         long,
         value_name = "PATH",
@@ -165,14 +182,20 @@ struct RedisArgs {
         requires = "redis_cert"
     )]
     redis_key: Option<PathBuf>,
-    /// Name the keys dp:QUEUE:... instead of {dp:QUEUE}:..., as a delayqueue without UseHashTagKey
+    /// Name keys dp:QUEUE:... instead of {dp:QUEUE}:...
+    ///
+    /// This fits a delayqueue without UseHashTagKey.
     #[arg(long, env = "DQHOST_NO_HASH_TAG",
         value_parser = BoolishValueParser::new())]
     no_hash_tag: bool,
-    /// Begin the keys with this, as a delayqueue with UseCustomPrefix
+    /// Begin the keys with this instead of dp
+    ///
+    /// This fits a delayqueue with UseCustomPrefix.
     #[arg(long, value_name = "PREFIX", default_value_t, env = "DQHOST_PREFIX")]
     prefix: KeyPrefix,
-    /// Accept a Redis whose maxmemory-policy may delete messages when its memory is full
+    /// Accept a Redis that may delete messages when it is full
+    ///
+    /// Its maxmemory-policy decides that.
     #[arg(long, env = "DQHOST_ALLOW_EVICTION",
         value_parser = BoolishValueParser::new())]
     allow_eviction: bool,
@@ -196,7 +219,7 @@ impl From<DurabilityArg> for Durability {
 /// Which queue is meant.
 #[derive(Debug, Clone, Args)]
 struct QueueArg {
-    /// The queue
+    /// Use this queue
     #[arg(
         long,
         short,
@@ -252,20 +275,14 @@ fn exit_of(error: &anyhow::Error) -> Exit {
 /// Runs the program with these arguments, the first being its name.
 #[must_use]
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(args) {
+    let args: Vec<OsString> = args.into_iter().collect();
+    if let Some(exit) = help::asked_for(&args) {
+        return exit.into();
+    }
+    let matches = help::command().try_get_matches_from(&args);
+    let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
-        Err(error) => {
-            if error.use_stderr() {
-                // It repeats what was given, which may be anything.
-                for line in error.render().to_string().lines() {
-                    eprintln!("{}", printable(line));
-                }
-            } else {
-                // Help and version.
-                let _ = error.print();
-            }
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
-        }
+        Err(error) => return help::refused(&error, &args),
     };
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -312,10 +329,11 @@ async fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Some(Command::List(args)) => read::list(args).await,
         Some(Command::Cancel(args)) => read::cancel(args).await,
         Some(Command::Reschedule(args)) => steer::reschedule(args).await,
-        Some(Command::Pause(args)) => steer::pause(args, true).await,
-        Some(Command::Resume(args)) => steer::pause(args, false).await,
+        Some(Command::Pause(args)) => steer::pause(args).await,
+        Some(Command::Resume(args)) => steer::resume(args).await,
         Some(Command::Check(args)) => check::check(&args),
         Some(Command::Run(args)) => run::run(args).await,
+        Some(Command::Wit(args)) => wit::wit(&args),
         Some(Command::Top(args)) => screen::top(args).await,
         Some(Command::Keys) => screen::keys(),
         Some(Command::Copy(args)) => copy::copy(args).await,
@@ -327,10 +345,9 @@ async fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_arguments_are_consistent() {
-        Cli::command().debug_assert();
+        help::command().debug_assert();
     }
 }

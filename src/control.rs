@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, watch};
 
 pub use self::desk::pace;
 pub use self::filter::{Filter, FilterError, group_of};
+pub use self::known::{is_known, not_there};
 pub use self::logs::{LogLevel, LogLine, LogRing};
 pub use self::scan::dead_ids;
 pub use crate::host::{InHand, LaneReport, Quantiles, Stage, Summary};
@@ -18,6 +19,7 @@ pub use crate::store::{Counts, FailedAt, FailedSample, HostInfo, Overview, SeenH
 
 pub mod desk;
 mod filter;
+mod known;
 mod logs;
 mod scan;
 
@@ -215,7 +217,14 @@ pub enum Command {
     /// Accept a message.
     Send(QueueName, Box<NewMessage>),
     /// Give messages of this queue to no host, or again.
-    Pause(QueueName, bool),
+    Pause {
+        /// The queue.
+        queue: QueueName,
+        /// False to go on.
+        paused: bool,
+        /// Make the queue if it is not there; otherwise that is refused.
+        create: bool,
+    },
     /// Take back messages that wait.
     Cancel(QueueName, Vec<MessageId>),
     /// Give messages that wait another time.

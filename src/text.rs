@@ -114,6 +114,31 @@ pub fn short_number(number: u64) -> String {
     }
 }
 
+/// A number with its thousands apart: `1,234`.
+#[must_use]
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// The text as one word of a shell: as it is, or in single quotes.
+#[must_use]
+pub fn shell_word(text: &str) -> String {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_./:@%+=,".contains(&b);
+    if !text.is_empty() && text.bytes().all(is_plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
+}
+
 /// Bytes in hexadecimal, lower case.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
@@ -182,6 +207,10 @@ mod tests {
         }
         let short = [7, 99_999, 123_456, 4_560_000, 123_456_789].map(short_number);
         assert_eq!(short, ["7", "99999", "123k", "4.5M", "123M"]);
+        let numbers = [0, 999, 1000, 1_234_567].map(grouped);
+        assert_eq!(numbers, ["0", "999", "1,000", "1,234,567"]);
+        let words = ["a/b.db", "", "a b", "it's"].map(shell_word);
+        assert_eq!(words, ["a/b.db", "''", "'a b'", "'it'\\''s'"]);
     }
 
     #[test]

@@ -17,7 +17,9 @@ const SAMPLE_SHOWN: usize = 80;
 
 #[derive(Debug, Args)]
 pub(super) struct AuditArgs {
-    /// Repair what can be repaired, and make dead letters of what can be no message any more
+    /// Repair what can be repaired
+    ///
+    /// What can be no message any more becomes a dead letter.
     #[arg(long)]
     repair: bool,
     #[command(flatten)]

@@ -14,7 +14,7 @@ use crate::text::printable;
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
-    /// The handler: a WebAssembly component
+    /// Handler: a WebAssembly component
     file: PathBuf,
     /// Print JSON
     #[arg(long)]

@@ -13,16 +13,17 @@ use crate::text::printable;
 
 #[derive(Debug, Args)]
 pub(super) struct CopyArgs {
-    /// The store that the messages leave: a file, the URL of a Redis server, or env:NAME for what
-    /// this environment variable holds
+    /// Move messages out of this store
+    ///
+    /// Give a file, the URL of a Redis server, or env:NAME for what this environment variable holds.
     #[arg(long, value_name = "STORE")]
     from: String,
-    /// The store that they arrive in; a file is made when it is missing
+    /// Move messages into this store; a missing file is made
     #[arg(long, value_name = "STORE")]
     to: String,
     #[command(flatten)]
     queues: QueuesArgs,
-    /// Go on with a copy that was interrupted although one of the stores has got another name since
+    /// Go on with an interrupted copy after a store was renamed
     #[arg(long)]
     renamed: bool,
     #[command(flatten)]

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::open::Missing;
 use super::read::{PageArgs, how_much, show_page};
-use super::{Exit, QueueArg, StoreArgs, Usage, log, open, payload};
+use super::{Exit, QueueArg, StoreArgs, Usage, log, number, open, payload};
 use crate::control::{Filter, dead_ids, pace};
 use crate::message::{MessageId, PAYLOAD_MAX_DEFAULT, QueueName, RETRIES_MAX, State};
 use crate::store::{Redriven, Store};
@@ -16,9 +16,9 @@ use crate::text::printable;
 pub(super) enum DeadCommand {
     /// List dead letters, latest first
     List(ListArgs),
-    /// Put dead letters back into their queue, as new messages that are due at once
+    /// Send dead letters again, as new messages due at once
     Redrive(RedriveArgs),
-    /// Remove dead letters for good
+    /// Delete dead letters for good
     Delete(DeleteArgs),
 }
 
@@ -36,9 +36,9 @@ pub(super) struct ListArgs {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(super) struct Which {
-    /// The dead letters; the word `all` stands for --all
+    /// Ids of dead letters; the word `all` stands for --all
     ids: Vec<String>,
-    /// All dead letters of the queue
+    /// Choose all dead letters of the queue
     #[arg(long)]
     all: bool,
 }
@@ -54,14 +54,16 @@ impl Which {
 /// How dead letters are put back.
 #[derive(Debug, Args)]
 pub(super) struct How {
-    /// The retries of the new messages; without it each has the budget that it had
+    /// Retry the new messages so often [default: as before]
     #[arg(long, value_name = "N",
-        value_parser = clap::value_parser!(u32).range(..=i64::from(RETRIES_MAX)))]
+        value_parser = number::from::<u32>(0..=RETRIES_MAX.into()))]
     pub retries: Option<u32>,
-    /// Messages a second at most
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Send at most so many a second
+    #[arg(long, value_name = "N", value_parser = number::from::<u32>(1..=u32::MAX.into()))]
     pub rate: Option<u32>,
-    /// Another payload for one dead letter, which is kept: text, @FILE or - for stdin
+    /// Send one dead letter with another payload, and keep it
+    ///
+    /// Give text, @FILE for the bytes of a file, or - for stdin.
     #[arg(long, value_name = "PAYLOAD", conflicts_with_all = ["all", "rate"])]
     pub payload: Option<String>,
 }
@@ -82,7 +84,7 @@ pub(super) struct RedriveArgs {
 pub(super) struct DeleteArgs {
     #[command(flatten)]
     which: Which,
-    /// Really delete with --all
+    /// Confirm the deletion with --all
     #[arg(long)]
     yes: bool,
     #[command(flatten)]

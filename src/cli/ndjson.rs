@@ -3,19 +3,22 @@
 //! Lines go to the store in batches, and at once when the input pauses, so that a pipe that never
 //! ends is served as it flows. A line that is wrong is reported with its number and left out; the
 //! others go in.
+//!
+//! What `list`, `get` and `dead list` print with `--json` is such a line as well: it is sent as a new
+//! message with the same payload, headers and retries, and a pending one with its due time.
 
 use std::fmt;
 use std::time::Duration;
 
 use anyhow::Context;
 use base64::Engine;
-use serde::de::{MapAccess, Visitor};
+use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 
 use super::{Exit, payload, print, send, time};
-use crate::message::{Due, Headers, NewMessage, QueueName, RETRIES_MAX, Sent};
+use crate::message::{Due, Headers, NewMessage, QueueName, RETRIES_MAX, Sent, State};
 use crate::store::{BATCH_MAX, Store};
 use crate::text::printable;
 
@@ -37,14 +40,22 @@ struct Line {
     #[serde(rename = "in")]
     delay: Option<String>,
     at: Option<String>,
+    at_ms: Option<u64>,
     retries: Option<u32>,
     #[serde(default, deserialize_with = "pairs")]
     headers: Option<Headers>,
     idempotency_key: Option<String>,
     dedup_window: Option<String>,
+    /// Only what is listed has a state. The fields below describe it, and are not sent.
+    state: Option<State>,
+    id: Option<IgnoredAny>,
+    attempts: Option<IgnoredAny>,
+    retries_left: Option<IgnoredAny>,
+    history: Option<IgnoredAny>,
+    payload_missing: Option<bool>,
 }
 
-/// An object as a list of pairs, in the order written; names may repeat.
+/// Headers as an object, or as a list of pairs, in the order written; names may repeat.
 fn pairs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Headers>, D::Error> {
     struct Pairs;
 
@@ -52,7 +63,19 @@ fn pairs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Headers>, 
         type Value = Option<Headers>;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("an object of strings")
+            f.write_str("an object of strings, or a list of pairs of strings")
+        }
+
+        fn visit_unit<E>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+            let mut headers = Headers::new();
+            while let Some(pair) = list.next_element()? {
+                headers.push(pair);
+            }
+            Ok(Some(headers))
         }
 
         fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
@@ -64,11 +87,50 @@ fn pairs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Headers>, 
         }
     }
 
-    deserializer.deserialize_map(Pairs)
+    deserializer.deserialize_any(Pairs)
 }
 
 impl Line {
+    /// When it is due, if it says so. What is listed says something else by its time in some states:
+    /// when a lease ends, or when the message became a dead letter.
+    fn at_ms(&self) -> Result<Option<u64>, String> {
+        let text = self.at.as_deref();
+        let at = text.map(|at| time::at(at).map_err(|error| format!("at {at:?}: {error}")));
+        if self.at_ms.is_some_and(|at_ms| !time::is_allowed(at_ms)) {
+            return Err("at_ms must not be more than 100 years away".to_owned());
+        }
+        let at_ms = match (at.transpose()?, self.at_ms) {
+            (Some(at), Some(at_ms)) if at != at_ms => {
+                return Err("its at and its at_ms are different times: leave one out".to_owned());
+            }
+            (at, at_ms) => at_ms.or(at),
+        };
+        let is_due_time = matches!(self.state, None | Some(State::Pending));
+        Ok(at_ms.filter(|_| is_due_time))
+    }
+
+    /// Refuses what only a listed message has in a line that is not listed: a new message has an id
+    /// of its own, and a producer who names one must not believe that it is used.
+    fn check_description(&self) -> Result<(), String> {
+        let described = [
+            ("id", self.id.is_some()),
+            ("attempts", self.attempts.is_some()),
+            ("retries_left", self.retries_left.is_some()),
+            ("history", self.history.is_some()),
+            ("payload_missing", self.payload_missing.is_some()),
+        ];
+        match described.into_iter().find(|(_, is_there)| *is_there) {
+            Some((name, _)) if self.state.is_none() => Err(format!(
+                "it has the field `{name}` and no `state`, which every listed message has: a new \
+                 message gets an id of its own, or one made of its idempotency_key"
+            )),
+            _ => Ok(()),
+        }
+    }
+
     fn into_message(self, defaults: &Defaults) -> Result<NewMessage, String> {
+        self.check_description()?;
+        let at_ms = self.at_ms()?;
         let bytes = match (self.payload, self.payload_base64) {
             // A string is its text; anything else is sent as it was written, to the last digit.
             (Some(value), None) => match serde_json::from_str::<String>(value.get()) {
@@ -78,16 +140,17 @@ impl Line {
             (None, Some(text)) => base64::engine::general_purpose::STANDARD
                 .decode(text)
                 .map_err(|error| format!("payload_base64 is not base64: {error}"))?,
+            (None, None) if self.payload_missing == Some(true) => {
+                return Err("its payload is missing from the store".to_owned());
+            }
             (None, None) => return Err("it has neither payload nor payload_base64".to_owned()),
             (Some(_), Some(_)) => return Err("it has payload and payload_base64".to_owned()),
         };
-        let due = match (self.delay, self.at) {
+        let due = match (self.delay, at_ms) {
             (Some(delay), None) => {
                 Due::In(time::duration(&delay).map_err(|error| format!("in {delay:?}: {error}"))?)
             }
-            (None, Some(at)) => {
-                Due::At(time::at(&at).map_err(|error| format!("at {at:?}: {error}"))?)
-            }
+            (None, Some(at_ms)) => Due::At(at_ms),
             (None, None) => defaults.due,
             (Some(_), Some(_)) => return Err("it has in and at".to_owned()),
         };
@@ -201,12 +264,13 @@ fn print_all(accepted: &[Sent], json: bool) -> std::io::Result<bool> {
     Ok(true)
 }
 
-/// A payload of the largest size, every byte written as \u00xx, and the other fields.
+/// A payload of the largest size, every byte written as \u00xx, and the other fields, a history
+/// included.
 fn line_max(defaults: &Defaults) -> u64 {
     u64::try_from(defaults.max_payload)
         .unwrap_or(u64::MAX)
         .saturating_mul(6)
-        .saturating_add(1 << 16)
+        .saturating_add(1 << 18)
 }
 
 /// A line was passed over because of its length.
@@ -237,6 +301,7 @@ async fn read_line<R: AsyncRead + Unpin>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::{DELAY_MS_MAX, HistoryEntry, MessageId, Record};
     use proptest::prelude::*;
 
     fn defaults() -> Defaults {
@@ -287,6 +352,17 @@ mod tests {
         for (line, what) in [
             ("{", "EOF"),
             ("{}", "neither"),
+            (r#"{"payload":1,"id":"x"}"#, "the field `id` and no `state`"),
+            (r#"{"payload":1,"at_ms":99999999999999}"#, "100 years"),
+            (
+                r#"{"payload":1,"at":"2050-01-01T00:00:00Z","at_ms":1}"#,
+                "different times",
+            ),
+            (
+                r#"{"state":"dead","payload":null,"payload_missing":true}"#,
+                "missing from the store",
+            ),
+            (r#"{"payload":1,"headers":[["a"]]}"#, "invalid length 1"),
             (r#"{"payload":1,"colour":"red"}"#, "unknown field `colour`"),
             (r#"{"payload":1,"in":"-1s"}"#, "negative"),
             (r#"{"payload":1,"in":"1s","at":"14:00"}"#, "in and at"),
@@ -319,7 +395,57 @@ mod tests {
         assert_eq!(lines, ["one\n", "too long", "last"]);
     }
 
+    /// A message as a list has it.
+    fn listed(state: State, payload: Vec<u8>, headers: Headers, at_ms: u64) -> Record {
+        Record {
+            id: MessageId::new(),
+            state,
+            at_ms: Some(at_ms),
+            attempts: 2,
+            retries_left: 5,
+            headers,
+            history: vec![HistoryEntry::Redriven {
+                redriven_from: "x".to_owned(),
+                at_ms: 1,
+            }],
+            payload: Some(payload),
+        }
+    }
+
+    #[test]
+    fn of_what_is_listed_only_a_pending_message_has_a_due_time() {
+        let at_ms = 2_524_608_000_000;
+        for (state, due, retries) in [
+            (State::Pending, Due::At(at_ms), 7),
+            (State::Unack, Due::NOW, 7),
+            (State::Dead, Due::NOW, 6),
+        ] {
+            let record = listed(state, b"x".to_vec(), Vec::new(), at_ms);
+            let line = print::json_text(&print::record_json(&record));
+            let sent = parse(line.as_bytes(), &defaults()).unwrap();
+            assert_eq!((sent.due, sent.retries), (due, retries), "{state:?}");
+            assert_ne!(sent.id, record.id);
+        }
+    }
+
     proptest! {
+        #[test]
+        fn what_is_listed_is_sent_again_as_it_was(
+            payload in prop_oneof![any::<Vec<u8>>(), "\\PC{0,20}|[\u{0}-\u{9f}\u{202e}]{0,9}".prop_map(String::into_bytes)],
+            headers in prop::collection::vec(("[a-c\"\u{1b}é]{1,3}", "\\PC{0,9}"), 0..5),
+            at_ms in 0_u64..1_700_000_000_000 + DELAY_MS_MAX,
+        ) {
+            let defaults = Defaults { max_payload: 1000, ..defaults() };
+            let record = listed(State::Pending, payload, headers, at_ms);
+            let line = print::json_text(&print::record_json(&record));
+            prop_assert!(!line.contains(char::is_control));
+            let sent = parse(line.as_bytes(), &defaults).unwrap();
+            prop_assert_eq!(Some(sent.payload), record.payload.clone());
+            prop_assert_eq!(&sent.headers, &record.headers);
+            prop_assert_eq!(sent.due, Due::At(at_ms));
+            prop_assert_eq!(sent.retries, print::retries(&record));
+        }
+
         #[test]
         fn no_line_is_a_panic(line: Vec<u8>) {
             let _ = parse(&line, &defaults());

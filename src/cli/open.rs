@@ -8,6 +8,7 @@ use crate::message::QueueName;
 use crate::store::address::{self, Endpoints, StoreAddress, StoreSettings};
 use crate::store::redis::Access;
 use crate::store::{Store, StoreError};
+use crate::text::shell_word;
 
 /// Whether a file is made when it is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,6 +161,30 @@ fn address(args: &StoreArgs) -> Result<Option<StoreAddress>, Usage> {
     named
         .map(|(name, url)| text(name, url).map(StoreAddress::Redis))
         .transpose()
+}
+
+/// The flags that name the same store once more, as a shell reads them, each with a space before
+/// it. A password is not repeated.
+pub(super) fn flags(args: &StoreArgs) -> String {
+    let mut flags = String::new();
+    if let Some(path) = &args.db {
+        flags = format!(" --db {}", shell_word(&path.display().to_string()));
+    }
+    if let Some(url) = &args.redis {
+        let shown = match StoreAddress::Redis(url.clone()) {
+            address if address.has_password() => "URL".to_owned(),
+            _ => shell_word(url),
+        };
+        flags = format!(" --redis {shown}");
+    }
+    if args.settings.redis.no_hash_tag {
+        flags.push_str(" --no-hash-tag");
+    }
+    let prefix = &args.settings.redis.prefix;
+    if !prefix.is_default() {
+        flags.push_str(&format!(" --prefix {}", shell_word(&prefix.to_string())));
+    }
+    flags
 }
 
 /// The file in the user's data folder, which is made for this user alone.

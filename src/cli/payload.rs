@@ -1,5 +1,8 @@
 //! Where payloads come from, and which are taken.
 
+use std::fs::File;
+use std::io::Read;
+
 use anyhow::Context;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
@@ -9,11 +12,7 @@ use crate::message::{HEADERS_MAX, Headers, headers_size};
 /// Refuses what no host would take.
 pub(super) fn check(payload: &[u8], headers: &Headers, max_payload: usize) -> Result<(), String> {
     if payload.len() > max_payload {
-        return Err(format!(
-            "the payload has {} bytes and the limit is {max_payload}; send a reference to it, or \
-             raise --max-payload",
-            payload.len()
-        ));
+        return Err(too_long(Some(payload.len() as u64), max_payload));
     }
     let size = headers_size(headers);
     if size > HEADERS_MAX {
@@ -24,39 +23,77 @@ pub(super) fn check(payload: &[u8], headers: &Headers, max_payload: usize) -> Re
     Ok(())
 }
 
+/// Why a payload of so many bytes is refused; without a size it is not known, but over the limit.
+fn too_long(size: Option<u64>, max: usize) -> String {
+    let has = match size {
+        Some(size) => size.to_string(),
+        None => format!("more than {max}"),
+    };
+    format!(
+        "the payload has {has} bytes and the limit is {max}; send a reference to it, or raise \
+         --max-payload"
+    )
+}
+
+/// The bytes of a file, if that is known: a pipe tells no size.
+fn size_of(file: &File) -> Option<u64> {
+    let metadata = file.metadata().ok()?;
+    metadata.is_file().then_some(metadata.len())
+}
+
+/// What a payload is read from.
+pub(super) struct Source {
+    pub input: Box<dyn AsyncRead + Unpin + Send>,
+    /// In bytes, where it is known.
+    size: Option<u64>,
+}
+
 /// What `-` and `@FILE` stand for; none for anything else.
-pub(super) fn source(source: &str) -> anyhow::Result<Option<Box<dyn AsyncRead + Unpin + Send>>> {
+pub(super) fn source(source: &str) -> anyhow::Result<Option<Source>> {
     if source == "-" {
-        return Ok(Some(Box::new(tokio::io::stdin())));
+        return Ok(Some(Source {
+            input: Box::new(tokio::io::stdin()),
+            size: None,
+        }));
     }
     let Some(path) = source.strip_prefix('@') else {
         return Ok(None);
     };
-    let file = std::fs::File::open(path)
+    let file = File::open(path)
         .map_err(|error| Usage(format!("cannot read the payload from {path}: {error}")))?;
-    Ok(Some(Box::new(tokio::fs::File::from_std(file))))
+    Ok(Some(Source {
+        size: size_of(&file),
+        input: Box::new(tokio::fs::File::from_std(file)),
+    }))
 }
 
 /// The bytes that a payload on the command line stands for. Of one that is longer than `max` only
 /// as much is read as tells that.
 pub(super) async fn read(text: &str, max: usize) -> anyhow::Result<Vec<u8>> {
-    let Some(source) = source(text)? else {
+    let Some(Source { input, size }) = source(text)? else {
         return Ok(text.as_bytes().to_vec());
     };
     let mut bytes = Vec::new();
-    let limit = u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1);
-    source
-        .take(limit)
+    input
+        .take(limit(max))
         .read_to_end(&mut bytes)
         .await
         .context("reading the payload")?;
+    if bytes.len() > max {
+        let size = size.filter(|size| *size > max as u64);
+        return Err(Usage(too_long(size, max)).into());
+    }
     Ok(bytes)
+}
+
+/// One byte more than is taken.
+fn limit(max: usize) -> u64 {
+    u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1)
 }
 
 /// The same at a prompt, where there is no stdin and nothing may keep the screen waiting: only what
 /// is a file is read.
 pub(super) fn read_at_prompt(text: &str, max: usize) -> Result<Vec<u8>, String> {
-    use std::io::Read;
     let Some(path) = text.strip_prefix('@') else {
         return match text {
             "-" => Err("there is no stdin here: give the payload itself, or @FILE".to_owned()),
@@ -69,9 +106,12 @@ pub(super) fn read_at_prompt(text: &str, max: usize) -> Result<Vec<u8>, String> 
         return Err(fail("it is not a file".to_owned()));
     }
     let mut bytes = Vec::new();
-    let limit = u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1);
-    std::fs::File::open(path)
-        .and_then(|file| file.take(limit).read_to_end(&mut bytes))
+    File::open(path)
+        .and_then(|file| Read::take(file, limit(max)).read_to_end(&mut bytes))
         .map_err(|error| fail(error.to_string()))?;
+    if bytes.len() > max {
+        let size = Some(metadata.len()).filter(|size| *size > max as u64);
+        return Err(too_long(size, max));
+    }
     Ok(bytes)
 }

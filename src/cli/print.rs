@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use super::time::rfc3339;
-use crate::message::{Attempt, HistoryEntry, Record, Sent, State};
+use crate::message::{Attempt, HistoryEntry, RETRIES_MAX, Record, Sent, State};
 use crate::text::{payload, printable, printable_json};
 
 /// Bytes of a payload in a list, and in the view of one message.
@@ -14,11 +14,12 @@ const PAYLOAD_IN_FULL: usize = 1 << 20;
 
 /// One line of JSON.
 pub(super) fn json_line(value: &Value) -> io::Result<()> {
-    writeln!(
-        io::stdout().lock(),
-        "{}",
-        printable_json(&value.to_string())
-    )
+    writeln!(io::stdout().lock(), "{}", json_text(value))
+}
+
+/// JSON as it is printed.
+pub(super) fn json_text(value: &Value) -> String {
+    printable_json(&value.to_string()).into_owned()
 }
 
 /// The answer to one message sent.
@@ -48,7 +49,18 @@ pub(super) fn text_of(bytes: &[u8]) -> (Option<String>, Option<String>) {
     }
 }
 
-/// A record as JSON: the payload as text when it is text, else as base64.
+/// The retries that a message's producer gave it: those that failed attempts have used, and those
+/// that are left.
+pub(super) fn retries(record: &Record) -> u32 {
+    // The attempt that made it a dead letter has used none.
+    let used = match record.state {
+        State::Dead | State::Garbage => record.attempts.saturating_sub(1),
+        _ => record.attempts,
+    };
+    used.saturating_add(record.retries_left).min(RETRIES_MAX)
+}
+
+/// A record as JSON: the payload as text when it is text, else as base64. `send --ndjson` takes it.
 pub(super) fn record_json(record: &Record) -> Value {
     let (text, base64) = record.payload.as_deref().map_or((None, None), text_of);
     json!({
@@ -57,6 +69,7 @@ pub(super) fn record_json(record: &Record) -> Value {
         "at_ms": record.at_ms,
         "at": record.at_ms.map(rfc3339),
         "attempts": record.attempts,
+        "retries": retries(record),
         "retries_left": record.retries_left,
         "headers": record.headers,
         "payload": text,
@@ -85,6 +98,7 @@ pub(super) fn record_line(record: &Record) -> io::Result<()> {
 
 fn shown_payload(record: &Record, max: usize) -> String {
     match &record.payload {
+        Some(bytes) if bytes.is_empty() => "(empty)".to_owned(),
         Some(bytes) => payload(bytes, max),
         None => "(payload missing)".to_owned(),
     }

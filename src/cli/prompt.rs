@@ -47,7 +47,13 @@ enum What {
     Delete(DeleteArgs),
     #[command(subcommand)]
     Dead(Dead),
-    Pause(OtherQueue),
+    Pause {
+        #[command(flatten)]
+        queue: OtherQueue,
+        /// Make the queue if it is not there
+        #[arg(long)]
+        create: bool,
+    },
     Resume(OtherQueue),
     /// Ends the long task that is under way; with an id the handler of that message
     Stop {
@@ -157,6 +163,7 @@ fn meant(what: What, queue: &QueueName) -> Result<Line, String> {
             message,
             queue: other,
         } => {
+            message.check_words()?;
             let text = message
                 .payload
                 .as_deref()
@@ -177,8 +184,19 @@ fn meant(what: What, queue: &QueueName) -> Result<Line, String> {
         What::Delete(args) | What::Dead(Dead::Delete(args)) => {
             bulk(args.queue.or(queue), &args.which, Bulk::Delete)
         }
-        What::Pause(other) => Command::Pause(other.or(queue), true),
-        What::Resume(other) => Command::Pause(other.or(queue), false),
+        What::Pause {
+            queue: other,
+            create,
+        } => Command::Pause {
+            queue: other.or(queue),
+            paused: true,
+            create,
+        },
+        What::Resume(other) => Command::Pause {
+            queue: other.or(queue),
+            paused: false,
+            create: false,
+        },
         What::Stop { id: None } => Command::StopTask,
         What::Stop { id: Some(id) } => Command::StopHandler(queue.clone(), id.into()),
         What::Filter { words } => {
@@ -365,9 +383,15 @@ mod tests {
         assert_eq!(message.due, Due::In(Duration::from_millis(1500)));
         assert_eq!((message.retries, message.headers.len()), (5, 1));
         let queue: QueueName = "default".parse().unwrap();
+        let pause = |paused, create| Command::Pause {
+            queue: queue.clone(),
+            paused,
+            create,
+        };
         for (line, command) in [
-            (":pause", Command::Pause(queue.clone(), true)),
-            ("resume -q default", Command::Pause(queue.clone(), false)),
+            (":pause", pause(true, false)),
+            ("pause --create", pause(true, true)),
+            ("resume -q default", pause(false, false)),
             (
                 "cancel a b",
                 Command::Cancel(queue.clone(), vec!["a".into(), "b".into()]),
@@ -412,6 +436,8 @@ mod tests {
         for (line, says) in [
             ("send", "give the payload"),
             ("send -", "no stdin"),
+            ("send not an order", "quote it, as in send 'not an order'"),
+            ("send x --retries many", "--retries must be a whole number"),
             ("send @/nowhere/at/all", "cannot read"),
             ("send @/dev/null", "not a file"),
             ("send x --in 5", "not a duration"),

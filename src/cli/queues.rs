@@ -8,11 +8,14 @@ use crate::text::printable;
 
 #[derive(Debug, Args)]
 pub(super) struct QueuesArgs {
-    /// The queue; without it every queue that dqhost has used. May be repeated
+    /// Use this queue only; may be repeated
+    ///
+    /// Without it every queue that dqhost has used is meant.
     #[arg(long, short, value_name = "NAME")]
     queue: Vec<QueueName>,
-    /// Look for queues that only others have used, too, among so many keys of Redis at most
-    /// [default: 1000000]
+    /// Look for queues that only others have used, too
+    ///
+    /// At most so many keys of Redis are looked at; without a number 1000000.
     #[arg(
         long,
         value_name = "KEYS",
@@ -20,7 +23,7 @@ pub(super) struct QueuesArgs {
         require_equals = true,
         default_missing_value = "1000000",
         conflicts_with = "queue",
-        value_parser = clap::value_parser!(u64).range(1..)
+        value_parser = number::within(1..=u64::MAX)
     )]
     discover: Option<u64>,
 }

@@ -7,12 +7,12 @@ use serde_json::json;
 
 use super::open::Missing;
 use super::queues::QueuesArgs;
-use super::{Exit, QueueArg, StoreArgs, log, open, print};
+use super::{Exit, QueueArg, StoreArgs, log, number, open, print};
 use crate::message::{MessageId, QueueName, State};
 use crate::store::{
     Cancelled, Counts, HOST_SILENCE, Overview, Page, SeenHost, Store, StoreError, StoreResult,
 };
-use crate::text::printable;
+use crate::text::{grouped, printable};
 
 #[derive(Debug, Args)]
 pub(super) struct StatsArgs {
@@ -64,7 +64,8 @@ pub(super) async fn stats(args: StatsArgs) -> anyhow::Result<Exit> {
         );
         print::json_line(&json!({"store": store.describe(), "queues": queues}))?;
     } else {
-        print_stats(&store.describe(), &rows)?;
+        let flags = printable(&open::flags(&args.store)).into_owned();
+        print_stats(&store.describe(), &flags, &rows)?;
     }
     for (queue, overview, _) in &rows {
         // One that was used under these names is no doubt the one that is meant.
@@ -87,7 +88,12 @@ async fn row_of(store: &dyn Store, queue: &QueueName) -> StoreResult<(Overview, 
 }
 
 /// A line for each queue: its counts and its hosts.
-fn print_stats(store: &str, rows: &[(QueueName, Overview, Vec<SeenHost>)]) -> io::Result<()> {
+/// `flags` name the store again, in the commands that are advised.
+fn print_stats(
+    store: &str,
+    flags: &str,
+    rows: &[(QueueName, Overview, Vec<SeenHost>)],
+) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "store {}", printable(store))?;
     writeln!(
@@ -126,7 +132,10 @@ fn print_stats(store: &str, rows: &[(QueueName, Overview, Vec<SeenHost>)]) -> io
     for (queue, overview, _) in rows {
         let c = overview.counts;
         if overview.paused {
-            writeln!(out, "{queue} is paused: `dqhost resume` lets it go on")?;
+            writeln!(
+                out,
+                "{queue} is paused: `dqhost resume --queue {queue}{flags}` resumes it"
+            )?;
         }
         if c.moving == 0 {
             continue;
@@ -143,7 +152,7 @@ fn print_stats(store: &str, rows: &[(QueueName, Overview, Vec<SeenHost>)]) -> io
 
 #[derive(Debug, Args)]
 pub(super) struct GetArgs {
-    /// The message
+    /// Id of the message
     id: String,
     #[command(flatten)]
     queue: QueueArg,
@@ -199,11 +208,13 @@ impl From<ListState> for State {
 /// Which part of a list, and how it is printed.
 #[derive(Debug, Clone, Copy, Args)]
 pub(super) struct PageArgs {
-    /// Messages at most
-    #[arg(long, value_name = "N", default_value_t = 50)]
+    /// List so many messages at most; 0 lists all
+    #[arg(long, value_name = "N", default_value_t = 50,
+        value_parser = number::from::<usize>(0..=u64::MAX))]
     limit: usize,
-    /// Messages to pass over
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    /// Pass over so many messages first
+    #[arg(long, value_name = "N", default_value_t = 0,
+        value_parser = number::from::<usize>(0..=u64::MAX))]
     offset: usize,
     /// Print a JSON object for each message
     #[arg(long)]
@@ -212,7 +223,7 @@ pub(super) struct PageArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {
-    /// The state
+    /// State to list
     state: ListState,
     #[command(flatten)]
     queue: QueueArg,
@@ -240,7 +251,12 @@ pub(super) async fn show_page(
     } else {
         print::PAYLOAD_IN_LIST + 1
     };
-    let end = args.offset.saturating_add(args.limit);
+    let wanted = if args.limit == 0 {
+        usize::MAX
+    } else {
+        args.limit
+    };
+    let end = args.offset.saturating_add(wanted);
     let mut offset = args.offset;
     while offset < end {
         let limit = (end - offset).min(100);
@@ -262,10 +278,19 @@ pub(super) async fn show_page(
                 print::record_line(record)?;
             }
         }
-        if records.len() < limit {
-            break;
-        }
         offset += records.len();
+        if records.len() < limit {
+            return Ok(Exit::Done);
+        }
+    }
+    let total = store.counts(queue).await?.of(state);
+    if total > offset as u64 {
+        let (shown, total) = (grouped((offset - args.offset) as u64), grouped(total));
+        // The terminal may have gone.
+        let _ = writeln!(
+            io::stderr(),
+            "{shown} of {total} shown; --limit 0 or --offset {offset} shows more"
+        );
     }
     Ok(Exit::Done)
 }
@@ -273,7 +298,7 @@ pub(super) async fn show_page(
 /// Messages that are named.
 #[derive(Debug, Args)]
 pub(super) struct Named {
-    /// The messages
+    /// Ids of the messages
     #[arg(required = true)]
     ids: Vec<String>,
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::sandbox::{self, SandboxArgs};
 use super::send::header;
-use super::{DEFAULT_QUEUE, Exit, Usage, log, payload, print};
+use super::{DEFAULT_QUEUE, Exit, Usage, log, number, payload, print};
 use crate::message::{Due, MessageId, NewMessage, Outgoing, PAYLOAD_MAX_DEFAULT, QueueName};
 use crate::runtime::{Call, Report, Runtime, Source};
 use crate::store::address::Endpoints;
@@ -17,9 +17,9 @@ use crate::verdict::Outcome;
 
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
-    /// The handler: a WebAssembly component
+    /// Handler: a WebAssembly component
     file: PathBuf,
-    /// The payload: text, @FILE for the bytes of a file, or - for stdin
+    /// Payload: text, @FILE for the bytes of a file, - for stdin
     #[arg(
         long,
         value_name = "PAYLOAD",
@@ -27,20 +27,21 @@ pub(super) struct RunArgs {
         allow_hyphen_values = true
     )]
     payload: String,
-    /// A header that the handler gets with the message; may be repeated
+    /// Add a header for the handler; may be repeated
     #[arg(long = "header", value_name = "KEY=VALUE", value_parser = header)]
     headers: Vec<(String, String)>,
-    /// The number of this delivery
+    /// Number this delivery
     #[arg(long, value_name = "N", default_value_t = 1,
-        value_parser = clap::value_parser!(u32).range(1..))]
+        value_parser = number::from::<u32>(1..=u32::MAX.into()))]
     attempt: u32,
-    /// The number of the last delivery that the message has
-    #[arg(long, value_name = "N", default_value_t = NewMessage::RETRIES_DEFAULT + 1)]
+    /// Number the last delivery that the message may have
+    #[arg(long, value_name = "N", default_value_t = NewMessage::RETRIES_DEFAULT + 1,
+        value_parser = number::from::<u32>(0..=u32::MAX.into()))]
     attempts: u32,
-    /// The id of the message [default: a new one]
+    /// Give the message this id [default: a new one]
     #[arg(long, value_name = "ID")]
     id: Option<String>,
-    /// The queue that it comes through
+    /// Name the queue that it comes through
     #[arg(long, short, value_name = "NAME", default_value = DEFAULT_QUEUE)]
     queue: QueueName,
     /// Print JSON

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::limits::{self, LimitArg};
-use super::{Usage, folder, time};
+use super::{Usage, folder, number, time};
 use crate::message::QueueName;
 use crate::runtime::{ComponentFile, HandlerError, HttpRule, Limits, Permissions, Runtime};
 use crate::store::address::Endpoints;
@@ -17,27 +17,31 @@ use crate::text::printable;
 const SECRET_MAX: u64 = 64 * 1024;
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Handler limits and permissions")]
 pub(super) struct SandboxArgs {
-    /// When a handler is stopped
+    /// Stop a handler after so long
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = time::some_duration,
         env = "DQHOST_TIMEOUT")]
     timeout: Duration,
-    /// How far a handler may move its own time limit [default: no further than --timeout]
+    /// Let a handler move its own time limit up to this
+    ///
+    /// By default no further than --timeout.
     #[arg(long, value_name = "DURATION", value_parser = time::some_duration,
         env = "DQHOST_TIMEOUT_MAX")]
     timeout_max: Option<Duration>,
-    /// Memory that a handler may have, in MiB
+    /// Give a handler at most so much memory, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 64, env = "DQHOST_MEMORY",
-        value_parser = clap::value_parser!(u32).range(1..=4096))]
+        value_parser = number::from::<u32>(1..=4096))]
     memory: u32,
     #[arg(long = "limit", value_name = "NAME=VALUE", value_parser = limits::parse,
         env = "DQHOST_LIMIT", value_delimiter = ',',
-        help = "Another limit of handlers; may be repeated, --help lists them",
+        help = "Set another limit; --help lists them",
         long_help = limits::help())]
     limits: Vec<LimitArg>,
-    /// Let handlers make HTTP requests to [http://|https://]HOST[:PORT]; may be repeated. HOST is a
-    /// name, *.NAME, * for any public one, an address or a network; addresses that are not public
-    /// have to be named
+    /// Allow HTTP requests to this host; may be repeated
+    ///
+    /// In full: [http://|https://]HOST[:PORT]. HOST is a name, *.NAME, * for any public one, an address
+    /// or a network. Addresses that are not public have to be named.
     #[arg(
         long,
         value_name = "HOST",
@@ -45,7 +49,7 @@ pub(super) struct SandboxArgs {
         value_delimiter = ','
     )]
     allow_http: Vec<HttpRule>,
-    /// Let handlers send messages to this queue; may be repeated
+    /// Allow messages to this queue; may be repeated
     #[arg(
         long,
         value_name = "QUEUE",
@@ -53,10 +57,10 @@ pub(super) struct SandboxArgs {
         value_delimiter = ','
     )]
     allow_send: Vec<QueueName>,
-    /// An environment variable of handlers; may be repeated
+    /// Set an environment variable of handlers; may be repeated
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = variable)]
     env: Vec<(String, String)>,
-    /// An environment variable of this process that handlers get as well; may be repeated
+    /// Pass on a variable of this process; may be repeated
     #[arg(
         long,
         value_name = "NAME",
@@ -64,12 +68,13 @@ pub(super) struct SandboxArgs {
         value_delimiter = ','
     )]
     env_from: Vec<String>,
-    /// An environment variable of handlers with what is in this file, which is shown nowhere; may be
-    /// repeated
+    /// Set a variable from a file; may be repeated
+    ///
+    /// Where its value appears in a log or a reason, its name is shown instead.
     #[arg(long, value_name = "NAME=PATH", value_parser = variable, env = "DQHOST_SECRET_FILE",
         value_delimiter = ',')]
     secret_file: Vec<(String, String)>,
-    /// Load a handler's file only if this is its SHA-256; may be repeated, for several files
+    /// Load only a file with this SHA-256; may be repeated
     #[arg(long, value_name = "sha256:HEX", value_parser = digest, env = "DQHOST_HANDLER_DIGEST",
         value_delimiter = ',')]
     handler_digest: Vec<String>,

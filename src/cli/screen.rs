@@ -28,6 +28,7 @@ use crate::text::printable;
 
 /// How the dashboard looks and what it may do.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Dashboard")]
 pub(super) struct ScreenArgs {
     /// Change nothing from the dashboard
     #[arg(long, env = "DQHOST_READ_ONLY", value_parser = clap::builder::BoolishValueParser::new())]
@@ -35,7 +36,9 @@ pub(super) struct ScreenArgs {
     /// Draw the dashboard with ASCII signs only
     #[arg(long, env = "DQHOST_ASCII", value_parser = clap::builder::BoolishValueParser::new())]
     ascii: bool,
-    /// Colours for a dark or a light background; NO_COLOR means none
+    /// Choose colours for a dark or a light background
+    ///
+    /// With NO_COLOR there are none.
     #[arg(
         long,
         value_name = "THEME",
@@ -43,7 +46,7 @@ pub(super) struct ScreenArgs {
         env = "DQHOST_THEME"
     )]
     theme: ThemeArg,
-    /// Print one frame of the dashboard and exit, handling nothing
+    /// Print one frame and exit, handling nothing
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, default_missing_value = "text", require_equals = true)]
     snapshot: Option<SnapshotFormat>,
 }

@@ -5,48 +5,70 @@
     reason = "doc comments of arguments are help texts"
 )]
 
+use std::slice::from_ref;
 use std::time::Duration;
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 
 use super::open::Missing;
-use super::{Exit, QueueArg, StoreArgs, Usage, log, ndjson, open, payload, print, time};
+use super::{Exit, QueueArg, StoreArgs, Usage, log, ndjson, number, open, payload, print, time};
 use crate::message::{Due, MessageId, NewMessage, PAYLOAD_MAX_DEFAULT, RETRIES_MAX};
+use crate::text::{cut, shell_word};
 
 /// How long a key counts unless said otherwise: longer than scripts and people go on trying.
 const DEDUP_WINDOW: Duration = Duration::from_hours(24);
 
+/// Bytes of a payload without quotes that the advice to quote it repeats.
+const WORDS_REPEATED_MAX: usize = 80;
+
 /// A message as people give it, on the command line and at the prompt of the dashboard.
 #[derive(Debug, Args)]
 pub(super) struct MessageArgs {
-    /// The payload: text, @FILE for the bytes of a file, or - for stdin
+    /// Payload: text, @FILE for the bytes of a file, - for stdin
     #[arg(allow_hyphen_values = true)]
     pub payload: Option<String>,
+    /// What a shell makes of a payload that is not quoted
+    #[arg(hide = true)]
+    pub more_words: Vec<String>,
     #[command(flatten)]
     pub timing: Timing,
-    /// Deliveries that may follow a failed first one
+    /// Deliver again so often after a first failure
     #[arg(long, value_name = "N", default_value_t = NewMessage::RETRIES_DEFAULT,
-        value_parser = clap::value_parser!(u32).range(..=i64::from(RETRIES_MAX)))]
+        value_parser = number::from::<u32>(0..=RETRIES_MAX.into()))]
     pub retries: u32,
-    /// A header that the handler gets with the message; may be repeated
+    /// Add a header for the handler; may be repeated
     #[arg(long = "header", value_name = "KEY=VALUE", value_parser = header)]
     pub headers: Vec<(String, String)>,
-    /// Under this key it is sent once: again while the message waits, runs or is dead, or within
-    /// --dedup-window, writes nothing
+    /// Send once under this key: a repeat writes nothing
+    ///
+    /// A repeat is recognised while the message waits, runs or is dead, and within --dedup-window.
     #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     pub idempotency_key: Option<String>,
-    /// How long the key counts after the due time that it was sent with, even when the message is gone
-    /// [default: 1d]
+    /// Recognise repeats so long after the due time [default: 1d]
+    ///
+    /// This also holds when the message is gone by then.
     #[arg(long, value_name = "DURATION", value_parser = time::duration)]
     pub dedup_window: Option<Duration>,
-    /// The largest payload that is sent, in bytes
+    /// Refuse a payload of more bytes
     #[arg(long, value_name = "BYTES", default_value_t = PAYLOAD_MAX_DEFAULT,
-        env = "DQHOST_MAX_PAYLOAD")]
+        env = "DQHOST_MAX_PAYLOAD", value_parser = number::from::<usize>(0..=u64::MAX))]
     pub max_payload: usize,
 }
 
 impl MessageArgs {
+    /// Refuses a payload of several words.
+    pub(super) fn check_words(&self) -> Result<(), String> {
+        let (Some(first), [_, ..]) = (&self.payload, self.more_words.as_slice()) else {
+            return Ok(());
+        };
+        let words = [from_ref(first), &self.more_words].concat().join(" ");
+        let words = shell_word(&cut(&words, WORDS_REPEATED_MAX));
+        Err(format!(
+            "the payload has several words: quote it, as in send {words}"
+        ))
+    }
+
     /// The message with these bytes, or why no host would take it.
     pub(super) fn message(self, bytes: Vec<u8>) -> Result<NewMessage, String> {
         payload::check(&bytes, &self.headers, self.max_payload)?;
@@ -84,9 +106,16 @@ pub(super) struct SendArgs {
     message: MessageArgs,
     #[command(flatten)]
     queue: QueueArg,
-    /// Send a message for each line of stdin (or @FILE): {"payload": ..., "in": "5s", "at": ...,
-    /// "retries": 3, "headers": {...}, "idempotency_key": ..., "dedup_window": "1d"}; "payload" is a
-    /// string or any JSON, "payload_base64" is for bytes. A line that is wrong is reported and the others go in
+    /// Send a message for each line of stdin or @FILE
+    ///
+    /// A line is a JSON object: {"payload": ..., "in": "5s", "at": ..., "retries": 3, "headers": {...},
+    /// "idempotency_key": ..., "dedup_window": "1d"}. "payload" is a string or any JSON,
+    /// "payload_base64" is for bytes, "at_ms" is a time in unix milliseconds, and headers may also be
+    /// a list of pairs. A wrong line is reported, and the others are sent.
+    ///
+    /// What `list --json`, `get --json` and `dead list --json` print is such a line too. Each line is
+    /// sent as a new message with a new id, and with the same payload, headers and retries. A pending
+    /// message keeps its due time; any other is due at once.
     #[arg(long, conflicts_with = "idempotency_key")]
     ndjson: bool,
     /// Print a JSON object for each message
@@ -99,11 +128,13 @@ pub(super) struct SendArgs {
 #[derive(Debug, Clone, Copy, Args)]
 #[group(multiple = false)]
 pub(super) struct Timing {
-    /// Deliver it so long from now: 1500ms, 30s, 2h, 1d
+    /// Deliver so long from now: 1500ms, 30s, 2h, 1d
     #[arg(long = "in", value_name = "DURATION", value_parser = time::duration,
         allow_hyphen_values = true)]
     delay: Option<Duration>,
-    /// Deliver it at this time: 2026-12-31T14:00:00Z, "2026-12-31 14:00" or 14:00
+    /// Deliver at this time, such as 14:00
+    ///
+    /// Use 2026-12-31T14:00:00Z, "2026-12-31 14:00" or 14:00.
     #[arg(long, value_name = "TIME", value_parser = time::at, allow_hyphen_values = true)]
     at: Option<u64>,
 }
@@ -127,9 +158,10 @@ pub(super) fn header(text: &str) -> Result<(String, String), String> {
 pub(super) async fn send(args: SendArgs) -> anyhow::Result<Exit> {
     log::to_stderr("warn", false)?;
     let message = args.message;
+    message.check_words().map_err(Usage)?;
     if args.ndjson {
         let source = message.payload.as_deref().unwrap_or("-");
-        let input = payload::source(source)?.ok_or_else(|| {
+        let source = payload::source(source)?.ok_or_else(|| {
             Usage(format!(
                 "--ndjson reads - or @FILE, and {source:?} is neither"
             ))
@@ -142,7 +174,14 @@ pub(super) async fn send(args: SendArgs) -> anyhow::Result<Exit> {
             dedup_window: message.dedup_window,
             max_payload: message.max_payload,
         };
-        return ndjson::send(input, &*store, &args.queue.queue, &defaults, args.json).await;
+        return ndjson::send(
+            source.input,
+            &*store,
+            &args.queue.queue,
+            &defaults,
+            args.json,
+        )
+        .await;
     }
     let text = message.payload.as_deref().ok_or_else(no_payload)?;
     let bytes = payload::read(text, message.max_payload).await?;

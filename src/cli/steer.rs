@@ -9,6 +9,8 @@ use super::read::{Named, how_much};
 use super::send::Timing;
 use super::time::rfc3339;
 use super::{Exit, QueueArg, StoreArgs, log, open};
+use crate::control::{is_known, not_there};
+use crate::message::QueueName;
 use crate::store::Rescheduled;
 use crate::text::printable;
 
@@ -16,20 +18,47 @@ use crate::text::printable;
 pub(super) struct PauseArgs {
     #[command(flatten)]
     queue: QueueArg,
+    /// Make the queue if it is not there
+    #[arg(long)]
+    create: bool,
     #[command(flatten)]
     store: StoreArgs,
 }
 
+#[derive(Debug, Args)]
+pub(super) struct ResumeArgs {
+    #[command(flatten)]
+    queue: QueueArg,
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+pub(super) async fn pause(args: PauseArgs) -> anyhow::Result<Exit> {
+    set_paused(&args.store, &args.queue.queue, true, args.create).await
+}
+
+pub(super) async fn resume(args: ResumeArgs) -> anyhow::Result<Exit> {
+    set_paused(&args.store, &args.queue.queue, false, false).await
+}
+
 /// Gives messages of a queue to no host, or again.
-pub(super) async fn pause(args: PauseArgs, paused: bool) -> anyhow::Result<Exit> {
+async fn set_paused(
+    store: &StoreArgs,
+    queue: &QueueName,
+    paused: bool,
+    create: bool,
+) -> anyhow::Result<Exit> {
     log::to_stderr("warn", false)?;
-    let missing = if paused {
+    let missing = if create {
         Missing::Make
     } else {
         Missing::Refuse
     };
-    let store = open::store(&args.store, missing).await?;
-    let queue = &args.queue.queue;
+    let store = open::store(store, missing).await?;
+    if !create && !is_known(&*store, queue).await? {
+        eprintln!("error: {}", not_there(queue, paused));
+        return Ok(Exit::Failed);
+    }
     store.set_paused(queue, paused).await?;
     let how = if paused { "is paused" } else { "goes on" };
     writeln!(io::stdout().lock(), "{queue} {how}")?;

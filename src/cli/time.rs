@@ -83,11 +83,20 @@ fn at_from(text: &str, now: &Zoned) -> Result<u64, String> {
     };
     let at_ms = u64::try_from(timestamp.as_millisecond())
         .map_err(|_| format!("it is before 1970: {help}"))?;
-    let now_ms = u64::try_from(now.timestamp().as_millisecond()).unwrap_or(0);
-    if at_ms > now_ms + DELAY_MS_MAX {
+    if !is_within_bounds(at_ms, now.timestamp()) {
         return Err("it must not be more than 100 years away".to_owned());
     }
     Ok(at_ms)
+}
+
+/// True for a time, unix milliseconds, that is at most 100 years away.
+pub(super) fn is_allowed(at_ms: u64) -> bool {
+    is_within_bounds(at_ms, Timestamp::now())
+}
+
+fn is_within_bounds(at_ms: u64, now: Timestamp) -> bool {
+    let now_ms = u64::try_from(now.as_millisecond()).unwrap_or(0);
+    at_ms <= now_ms + DELAY_MS_MAX
 }
 
 /// Unix milliseconds as RFC 3339 in UTC.

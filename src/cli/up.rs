@@ -1,7 +1,6 @@
 //! `dqhost up`: puts a store, a runtime and a host together.
 
 use std::collections::HashMap;
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use tokio::sync::watch;
 
 use super::sandbox::{self, SandboxArgs};
 use super::screen::{self, ScreenArgs};
-use super::{DEFAULT_QUEUE, Exit, StoreArgs, Usage, log, open, time};
+use super::{DEFAULT_QUEUE, Exit, StoreArgs, Usage, log, number, open, time};
 use crate::host::{Host, HostConfig, Served, Stage, Workers};
 use crate::message::{NewMessage, QueueName, RETRIES_MAX};
 use crate::runtime::{Handler, HandlerError, Runtime};
@@ -23,7 +22,7 @@ use crate::store::{Retention, Store};
 use crate::verdict::Backoff;
 
 /// More slots than this are refused: each reserves address space for its memory.
-const SLOTS_MAX: usize = 4096;
+const SLOTS_MAX: u64 = 4096;
 
 /// After this many task polls a worker thread looks at its timers. The default of 61 would make
 /// timers wait for 61 ticks when every slot computes.
@@ -41,11 +40,14 @@ const PATIENT_NICE: i32 = 10;
 
 #[derive(Debug, Args)]
 pub(super) struct UpArgs {
-    /// The handler: a WebAssembly component that exports dqhost:queue/handler
+    /// Handle messages with this WebAssembly component
+    ///
+    /// It exports dqhost:queue/handler.
     #[arg(long, value_name = "FILE", env = "DQHOST_HANDLER")]
     handler: Option<PathBuf>,
-    /// A queue to serve, with a handler of its own if it should not have that of --handler; may be
-    /// repeated [default: default]
+    /// Serve this queue; may be repeated [default: default]
+    ///
+    /// With =FILE the queue has a handler of its own instead of --handler.
     #[arg(
         long,
         short,
@@ -54,47 +56,57 @@ pub(super) struct UpArgs {
         value_delimiter = ','
     )]
     queue: Vec<QueueSpec>,
-    /// Handlers that run at a time, over all queues
-    #[arg(long, value_name = "N", default_value = "16", env = "DQHOST_SLOTS")]
-    slots: NonZeroUsize,
-    /// How long a delivery is this host's unless renewed: a crashed host's messages are delivered
-    /// again so much later
+    /// Run so many handlers at a time, over all queues
+    #[arg(long, value_name = "N", default_value = "16", env = "DQHOST_SLOTS",
+        value_parser = number::from::<usize>(1..=SLOTS_MAX))]
+    slots: usize,
+    /// Own a message so long before other hosts may take it
+    ///
+    /// A lease is renewed while its handler runs. If a host crashes, its messages are delivered again
+    /// so much later.
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = time::lease,
         env = "DQHOST_LEASE")]
     lease: Duration,
-    /// How long handlers may finish when the host is told to stop
+    /// Let handlers finish for so long when the host stops
     #[arg(long, value_name = "DURATION", default_value = "25s", value_parser = time::duration,
         env = "DQHOST_DRAIN")]
     drain: Duration,
-    /// The retries of messages whose producers recorded none
+    /// Retry so often if the producer recorded no number
     #[arg(long, value_name = "N", default_value_t = NewMessage::RETRIES_DEFAULT,
         env = "DQHOST_RETRIES",
-        value_parser = clap::value_parser!(u32).range(..=i64::from(RETRIES_MAX)))]
+        value_parser = number::from::<u32>(0..=RETRIES_MAX.into()))]
     retries: u32,
-    /// The delay after a first failed attempt whose handler names none; doubled after each further
-    /// one
+    /// Wait so long after a first failed attempt
+    ///
+    /// The delay doubles after each further failure. A handler may name another delay.
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = time::duration,
         env = "DQHOST_BACKOFF")]
     backoff: Duration,
-    /// The longest delay after a failed attempt, the handler's own included
+    /// Wait at most so long after a failed attempt
+    ///
+    /// This also limits the delay that a handler names.
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = time::duration,
         env = "DQHOST_BACKOFF_MAX")]
     backoff_max: Duration,
-    /// How long dead letters are kept; without it, on any host of the queue, until they are deleted
+    /// Keep dead letters for so long
+    ///
+    /// If no host of the queue sets this, dead letters are kept until they are deleted.
     #[arg(long, value_name = "DURATION", value_parser = time::duration,
         env = "DQHOST_DEAD_MAX_AGE")]
     dead_max_age: Option<Duration>,
-    /// How many dead letters of each queue are kept, the latest ones; without it, on any host of the
-    /// queue, all
-    #[arg(long, value_name = "N", env = "DQHOST_DEAD_MAX")]
+    /// Keep the latest so many dead letters of each queue
+    ///
+    /// If no host of the queue sets this, all are kept.
+    #[arg(long, value_name = "N", env = "DQHOST_DEAD_MAX",
+        value_parser = number::from::<u32>(0..=u32::MAX.into()))]
     dead_max: Option<u32>,
-    /// Stop when no message waits and none is in hand
+    /// Stop when no message waits and none is in flight
     #[arg(long)]
     exit_when_empty: bool,
-    /// What is logged: error, warn, info or debug
+    /// Log from this level on: error, warn, info or debug
     #[arg(long, value_name = "LEVEL", default_value = "info", env = "DQHOST_LOG")]
     log: String,
-    /// How it is logged
+    /// Log as text for people or as JSON for programs
     #[arg(
         long,
         value_name = "FORMAT",
@@ -102,7 +114,9 @@ pub(super) struct UpArgs {
         env = "DQHOST_LOG_FORMAT"
     )]
     log_format: LogFormat,
-    /// Log lines instead of the dashboard; it is so without a terminal
+    /// Print log lines instead of opening the dashboard
+    ///
+    /// Without a terminal this is the default.
     #[arg(long, env = "DQHOST_NO_TUI", value_parser = clap::builder::BoolishValueParser::new())]
     no_tui: bool,
     #[command(flatten)]
@@ -240,13 +254,6 @@ pub(super) async fn up(args: UpArgs) -> anyhow::Result<Exit> {
     }
     // What is wrong from the start is told on the terminal as it is.
     let files = queue_files(&args)?;
-    if args.slots.get() > SLOTS_MAX {
-        return Err(Usage(format!(
-            "--slots {} is over the limit of {SLOTS_MAX}",
-            args.slots
-        ))
-        .into());
-    }
     let json = args.log_format == LogFormat::Json;
     let (logs, log) = if args.no_tui || !screen::has_terminal() {
         (None, Some(log::of_host(&args.log, json)?))
@@ -258,7 +265,7 @@ pub(super) async fn up(args: UpArgs) -> anyhow::Result<Exit> {
     let permissions = args.sandbox.permissions(endpoints.clone(), args.retries)?;
     let limits = args.sandbox.limits();
     let cache = sandbox::cache_folder();
-    let runtime = Runtime::new(args.slots.get(), limits, permissions, cache.as_deref())?;
+    let runtime = Runtime::new(args.slots, limits, permissions, cache.as_deref())?;
     let served = load(&args.sandbox, &runtime, files)?;
     let store = open::host_store(&args.store, endpoints).await?;
     check_sends(&*store, &served, args.sandbox.allow_send())?;
@@ -299,7 +306,7 @@ pub(super) async fn up(args: UpArgs) -> anyhow::Result<Exit> {
 fn config(args: &UpArgs) -> HostConfig {
     HostConfig {
         host_id: uuid::Uuid::new_v4().to_string(),
-        slots: args.slots.get(),
+        slots: args.slots,
         lease: args.lease,
         drain: args.drain,
         poll: Duration::from_secs(1),

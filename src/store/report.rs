@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::message::{MessageId, QueueName};
+use crate::message::{MessageId, QueueName, State};
 
 /// What became of one cancellation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +67,19 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// Messages that the list of a state has. What is about to be buried is among the dead letters.
+    #[must_use]
+    pub fn of(&self, state: State) -> u64 {
+        match state {
+            State::Pending => self.pending,
+            State::Ready => self.ready,
+            State::Unack => self.unack,
+            State::Retry => self.retry,
+            State::Garbage | State::Dead => self.dead,
+            State::Moving => self.moving,
+        }
+    }
+
     /// True when nothing waits and nothing is in hand. Dead letters wait for a person only, and what
     /// is moving for the one who moves it.
     #[must_use]

@@ -1,5 +1,9 @@
 //! The command line: what it prints, and what it says to what is wrong.
 
+mod resend;
+mod steer;
+mod words;
+
 use std::fs;
 
 use serde_json::Value;
@@ -190,7 +194,10 @@ fn wrong_usage_is_refused_before_anything_is_sent() {
             vec!["send", "x", "--retries", "-1"],
             "unexpected argument '-1'",
         ),
-        (vec!["send", "x", "--retries", "9999999"], "is not in"),
+        (
+            vec!["send", "x", "--retries", "9999999"],
+            "--retries must be a whole number from 0 to 1000000, not 9999999",
+        ),
         (vec!["send", "x", "--header", "novalue"], "KEY=VALUE"),
         (vec!["send", "x", "--queue", "a{b}"], "queue name"),
         (vec!["send", "x", "--queue", ""], "queue name"),
@@ -320,11 +327,11 @@ fn a_hosts_settings_are_checked_before_it_starts() {
         ),
         (
             vec!["--handler", &echo, "--slots", "0"],
-            "invalid value '0'",
+            "--slots must be a whole number from 1 to 4096, not 0",
         ),
         (
             vec!["--handler", &echo, "--slots", "100000"],
-            "over the limit",
+            "--slots must be a whole number from 1 to 4096, not 100000",
         ),
         (vec!["--handler", &echo, "--lease", "1ms"], "at least 500ms"),
         (

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use tokio::sync::mpsc;
 
+use super::super::{is_known, not_there};
 use super::{Command, Notice, Shared, Stage, lock, tasks};
 use crate::message::{MessageId, NewMessage, QueueName};
 use crate::store::{Cancelled, Redriven, Rescheduled, StoreResult};
@@ -95,14 +96,11 @@ async fn obey(
     let store = &shared.desk.store;
     Ok(Some(match command {
         Command::Send(queue, message) => send(shared, queue, *message).await?,
-        Command::Pause(queue, paused) => {
-            store.set_paused(&queue, paused).await?;
-            done(if paused {
-                format!("{queue} is paused: no host is given its messages")
-            } else {
-                format!("{queue} goes on")
-            })
-        }
+        Command::Pause {
+            queue,
+            paused,
+            create,
+        } => pause(shared, &queue, paused, create).await?,
         Command::Cancel(queue, ids) => {
             let answers = store.cancel(&queue, &ids).await?;
             let is_done = |answer: &Cancelled| *answer == Cancelled::Done;
@@ -132,6 +130,24 @@ async fn obey(
         Command::Look(_) | Command::StopTask | Command::StopHandler(..) | Command::StopHost(_) => {
             return Ok(None);
         }
+    }))
+}
+
+async fn pause(
+    shared: &Shared,
+    queue: &QueueName,
+    paused: bool,
+    create: bool,
+) -> StoreResult<Notice> {
+    let store = &*shared.desk.store;
+    if !create && !is_known(store, queue).await? {
+        return Ok(failed(not_there(queue, paused)));
+    }
+    store.set_paused(queue, paused).await?;
+    Ok(done(if paused {
+        format!("{queue} is paused: no host is given its messages")
+    } else {
+        format!("{queue} goes on")
     }))
 }
 

@@ -167,7 +167,12 @@ impl State {
         let Some(view) = self.queue_view() else {
             return Vec::new();
         };
-        let command = Command::Pause(view.name.clone(), !view.overview.paused);
+        // It is on the screen, so it is there, or a host serves it.
+        let command = Command::Pause {
+            queue: view.name.clone(),
+            paused: !view.overview.paused,
+            create: true,
+        };
         vec![Effect::Command(command)]
     }
 

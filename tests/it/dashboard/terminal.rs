@@ -91,7 +91,7 @@ fn a_signal_drains_and_a_second_one_stops_at_once() {
 fn it_can_be_put_aside_and_taken_up_again() {
     let folder = TempDir::new().unwrap();
     let store = store(&folder);
-    run(Some(&store), &["pause"], 0);
+    run(Some(&store), &["pause", "--create"], 0);
     let mut tty = Tty::start(&store, &["top"], (80, 24));
     tty.wait_for("> default");
     for stop in ["key", "signal"] {

@@ -107,6 +107,10 @@ fn pause_and_resume(store: &str, tty: &mut Tty) {
     tty.keys(":resume\r");
     tty.wait_until("it goes on", |text| !text.contains("[paused]"));
     eventually("it is acked", || (total(store, "acked") == 4).then_some(()));
+    // A name that nobody uses makes no queue.
+    tty.keys(":pause -q nosuch\r");
+    tty.wait_for("there is no queue nosuch: --create makes it");
+    assert!(!stdout(&run(Some(store), &["stats"], 0)).contains("nosuch"));
 }
 
 fn redrive_all(store: &str, tty: &mut Tty) {

@@ -1,0 +1,164 @@
+//! The help: a short one by what a user wants, and the whole one of the parser.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{Args, Command, CommandFactory};
+
+use super::{Cli, Exit, StoreArgs};
+use crate::text::printable;
+
+/// The heading of the flags that say which store is used, and how. They are the same for all
+/// commands, so that `-h` leaves them out.
+pub(super) const STORE: &str = "Store";
+
+const STORE_HINT: &str = "Store flags (--db, --redis and more): dqhost help store";
+
+/// What `dqhost` alone and `dqhost -h` print, within 80 columns.
+const SHORT: &str = "\
+Delayed and retried messages, each handled in a WebAssembly sandbox of its own
+
+Usage: dqhost --handler FILE [FLAGS]
+       dqhost COMMAND [FLAGS]
+
+Handle:
+  --handler FILE          Handle messages, on a dashboard (also: up)
+  check, run              Check a handler; give it one message without a store
+  wit                     Write the interface files for a new handler
+Send:
+  send                    Send messages: text, files, or a message a line
+Look:
+  top                     Open the dashboard without handling messages
+  stats                   Show how many messages are in each state
+  list, get               List the messages in one state; show one message
+  dead list               List dead letters with their reasons
+  keys                    List the keys of the dashboard
+Steer:
+  pause, resume           Pause or resume delivery of a queue
+  cancel, reschedule      Cancel waiting messages; change when they are due
+  dead redrive            Send dead letters again
+  dead delete             Delete dead letters
+Move and check:
+  copy                    Move queues to another store
+  audit                   Check a store for inconsistencies, and repair them
+
+Messages are kept in a file of yours, or where the store flags say.
+Flags of a command: dqhost COMMAND -h    Store flags: dqhost help store
+Everything: dqhost --help
+";
+
+/// The parser, with the help as it is shown.
+pub(super) fn command() -> Command {
+    shaped(Cli::command())
+}
+
+/// Leaves the flags of the store out of the short help, and says where they are.
+fn shaped(command: Command) -> Command {
+    let is_of_store = |arg: &clap::Arg| arg.get_help_heading() == Some(STORE);
+    let has_store = command.get_arguments().any(is_of_store);
+    let has_more = command.get_after_help().is_some();
+    let command = command
+        .mut_args(|arg| {
+            let hides = is_of_store(&arg);
+            arg.hide_short_help(hides)
+        })
+        .mut_subcommands(shaped);
+    if has_store && !has_more {
+        command.after_help(STORE_HINT)
+    } else {
+        command
+    }
+}
+
+/// Prints what the parser does not know of: the short help, and that of the store's flags.
+pub(super) fn asked_for(args: &[OsString]) -> Option<Exit> {
+    let words: Vec<&str> = args.iter().skip(1).filter_map(|arg| arg.to_str()).collect();
+    let text = match words.as_slice() {
+        ["-h"] => SHORT.to_owned(),
+        ["help", "store"] => {
+            let command = StoreArgs::augment_args(Command::new("dqhost COMMAND"));
+            let mut command = command
+                .about("Choose where messages are kept: the same flags for every command")
+                .disable_help_flag(true);
+            command.render_long_help().to_string()
+        }
+        _ => return None,
+    };
+    // Whoever asked may have gone.
+    let _ = io::stdout().lock().write_all(text.as_bytes());
+    Some(Exit::Done)
+}
+
+/// Prints what the parser says instead of an answer: help, a version, or what is wrong.
+pub(super) fn refused(error: &clap::Error, args: &[OsString]) -> ExitCode {
+    let is_bare = args.len() <= 1;
+    if is_bare && error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let _ = io::stderr().lock().write_all(SHORT.as_bytes());
+        return Exit::Usage.into();
+    }
+    if error.use_stderr() {
+        // It repeats what was given, which may be anything.
+        for line in error.render().to_string().lines() {
+            let _ = writeln!(io::stderr(), "{}", printable(line));
+        }
+    } else {
+        // Help and version.
+        let _ = error.print();
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Commands that the parser knows, with those below them.
+    fn names(command: &Command) -> Vec<String> {
+        let commands = command.get_subcommands();
+        let named = commands.filter(|command| command.get_name() != "help");
+        named
+            .flat_map(|command| {
+                let below = command.get_subcommands().map(Command::get_name);
+                let below: Vec<&str> = below.filter(|name| *name != "help").collect();
+                match below.as_slice() {
+                    [] => vec![command.get_name().to_owned()],
+                    below => below
+                        .iter()
+                        .map(|name| format!("{} {name}", command.get_name()))
+                        .collect(),
+                }
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_short_help_is_short_and_names_every_command() {
+        assert!(SHORT.lines().count() < 40);
+        assert!(SHORT.lines().all(|line| line.chars().count() <= 80));
+        let words: Vec<&str> = SHORT.split([' ', ',', '\n', '(', ')', ':']).collect();
+        for name in names(&command()) {
+            let is_there = match name.split_once(' ') {
+                Some(_) => SHORT.contains(&format!("  {name} ")),
+                None => words.contains(&name.as_str()),
+            };
+            assert!(is_there, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_help_of_a_command_and_of_each_flag_is_one_short_line() {
+        fn check(command: &Command) {
+            for arg in command.get_arguments() {
+                let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+                assert!(help.chars().count() <= 60, "{}: {help}", command.get_name());
+            }
+            let about = command.get_about().map(ToString::to_string);
+            let length = about.unwrap_or_default().chars().count();
+            assert!(length <= 80, "{}", command.get_name());
+            command.get_subcommands().for_each(check);
+        }
+        check(&command());
+    }
+}
