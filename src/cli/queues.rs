@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use super::number;
 use crate::message::QueueName;
 use crate::store::{Store, StoreResult};
 use crate::text::printable;
@@ -23,7 +24,7 @@ pub(super) struct QueuesArgs {
         require_equals = true,
         default_missing_value = "1000000",
         conflicts_with = "queue",
-        value_parser = number::within(1..=u64::MAX)
+        value_parser = number::from::<u64>(1..=u64::MAX)
     )]
     discover: Option<u64>,
 }

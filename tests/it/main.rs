@@ -21,6 +21,7 @@ mod dashboard;
 mod dedup;
 mod dropped;
 mod file;
+mod first_handler;
 mod guests;
 mod handlers;
 mod host;
