@@ -129,7 +129,7 @@ fn an_id_in_a_line_is_not_taken_for_the_id_of_a_new_message() {
     let output = expect(feed(command, b"{\"payload\":1,\"id\":\"mine\"}\n"), 1);
     let errors = stderr(&output);
     assert!(
-        errors.contains("`id`") && errors.contains("idempotency_key"),
+        errors.contains("the field `id` and no `state`") && errors.contains("idempotency_key"),
         "{errors}"
     );
 }

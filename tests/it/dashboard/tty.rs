@@ -228,14 +228,17 @@ impl Tty {
         self.wait_until(text, |screen| screen.contains(text))
     }
 
-    /// Answers the question on the screen. One that has come by itself takes no answer at first, so
-    /// the key is pressed until it does.
+    /// Answers the question on the screen. One that has come by itself takes no answer at first, and
+    /// says so: then the key is pressed once more after that time.
     pub(crate) fn answer(&mut self, key: &str) {
-        let end = Instant::now() + PATIENCE;
-        while self.text().contains("sure?") {
-            assert!(Instant::now() < end, "it takes no {key}:\n{}", self.text());
+        const TOO_EARLY: &str = "answer it now";
+        self.keys(key);
+        let is_seen = |text: &str| !text.contains("sure?") || text.contains(TOO_EARLY);
+        let screen = self.wait_until("the key is seen", is_seen);
+        if screen.contains("sure?") {
+            std::thread::sleep(Duration::from_millis(600));
             self.keys(key);
-            std::thread::sleep(Duration::from_millis(50));
+            self.wait_until("the question is answered", |text| !text.contains("sure?"));
         }
     }
 
