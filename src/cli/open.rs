@@ -182,7 +182,7 @@ pub(super) fn flags(args: &StoreArgs) -> String {
     }
     let prefix = &args.settings.redis.prefix;
     if !prefix.is_default() {
-        flags.push_str(&format!(" --prefix {}", shell_word(&prefix.to_string())));
+        flags = flags + " --prefix " + &shell_word(&prefix.to_string());
     }
     flags
 }
