@@ -10,11 +10,12 @@
 -- KEYS[6] {dp:<queue>}:stats      hash  totals
 -- KEYS[7] {dp:<queue>}:msg:<id>   string  the payload of the message that is done
 -- KEYS[8..] for each queue that is sent to, which may be the message's own, one after the other:
---         :pending, :ready, :retry:cnt, :headers, :stats and :dedup as in `send`, then the payloads'
---         keys
+--         :pending, :ready, :retry:cnt, :headers, :stats, :dedup, :attempts, :due and :history as
+--         in `send`, :unack, :retry, :garbage and :moving, which are read only, then the
+--         payloads' keys
 -- ARGV[1..3] id, retries left, "failed:released" (the token)
 -- ARGV[4..] for each queue: the channel that wakes its sleeping hosts, the number of messages, and
---         six for each message as in `send`. At most 1,000 messages in all.
+--         seven for each message as in `send`, the last "". At most 1,000 messages in all.
 --
 -- Returns a list of one: 1, or 0 when the lease is lost; then nothing is touched and nothing sent.
 -- An id that is there already, that of the message itself too, is passed over as in `send`.
@@ -23,6 +24,7 @@
 -- include: clock
 -- include: held
 -- include: acked
+-- include: place
 -- include: enqueue
 local result, done, payloads = handled({ARGV[1]}, {ARGV[2]}, {ARGV[3]})
 if #done == 0 then return result end
@@ -34,10 +36,14 @@ while argument <= #ARGV do
   local to = {
     pending = KEYS[key], ready = KEYS[key + 1], counts = KEYS[key + 2],
     headers = KEYS[key + 3], stats = KEYS[key + 4], dedup = KEYS[key + 5],
+    attempts = KEYS[key + 6], due = KEYS[key + 7], history = KEYS[key + 8],
+    unack = KEYS[key + 9], retry = KEYS[key + 10], garbage = KEYS[key + 11],
+    moving = KEYS[key + 12],
   }
+  to.place_of = function(id) return place_of(to, id) end
   local channel, number = ARGV[argument], tonumber(ARGV[argument + 1])
-  queues[#queues + 1] = {new = incoming(to, key + 6, argument + 2, number, seen), channel = channel}
-  key, argument = key + 6 + number, argument + 2 + number * 6
+  queues[#queues + 1] = {new = incoming(to, key + 13, argument + 2, number, seen), channel = channel}
+  key, argument = key + 13 + number, argument + 2 + number * 7
 end
 
 for _, to in ipairs(queues) do enqueue(to.new, to.channel) end

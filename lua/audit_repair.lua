@@ -80,6 +80,11 @@ for i = 1, #KEYS - 14 do
   else
     result[i] = 1
     if buried then bury(id, ARGV[base + 3], ARGV[base + 4]) end
+    -- A dead letter is kept for longer than what a delayqueue producer allowed. Who takes the expiry
+    -- off is the first of us to see the message.
+    if target == 6 and redis.call('PERSIST', KEYS[14 + i]) == 1 then
+      redis.pcall('HINCRBY', KEYS[14], 'sent', 1)
+    end
     for place = 1, 7 do
       if has(expected, 2 ^ (place - 1)) and not take_out(place, id, target) then result[i] = 0 end
     end

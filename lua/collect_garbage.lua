@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- collect_garbage: bury what is out of retries or rejected. The payload, headers and history stay.
--- garbage -> dead letter
+-- garbage -> dead letter; or (nowhere), when neither payload nor retries are left of the id
 --
 -- KEYS[1] {dp:<queue>}:garbage    set   ids to bury
 -- KEYS[2] {dp:<queue>}:dead       zset  id -> time of death, unix seconds
@@ -9,31 +9,80 @@
 --                                       "failed:released:left", so that a redrive can give the
 --                                       whole budget again
 -- KEYS[5] {dp:<queue>}:stats      hash  totals
+-- KEYS[6] {dp:<queue>}:history    hash  id -> failed attempts, one JSON object a line
+-- KEYS[7] {dp:<queue>}:headers    hash  id -> JSON
+-- KEYS[8] {dp:<queue>}:due        hash  id -> unix ms at which it became due
+-- KEYS[8+i] {dp:<queue>}:msg:<id> string  the payload of ARGV[1+i]
 -- ARGV[1] the most to move, at most 1,000
+-- ARGV[1+i] ids to bury and no others, at most 1,000; without any, those that are found
 --
--- Returns the number moved.
+-- Returns {buried, dropped, ids...}. The ids were found and are not buried: their payload has to be
+-- looked at, since they are of others or have no retries on record. Name them in a second call.
 -- Crash safety: the id is a dead letter before it leaves garbage, in one script. Any host repeats
 -- it on every pass; a repeat overwrites the same entry.
 -- include: clock
-local garbage, dead, counts, attempts, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local ids = redis.call('SRANDMEMBER', garbage, ARGV[1])
-if #ids == 0 then return 0 end
-local left = redis.call('HMGET', counts, unpack(ids))
-local tries = redis.call('HMGET', attempts, unpack(ids))
+-- include: foreign
+-- include: fail
+local garbage, dead, counts, attempts, stats, history =
+  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local named = {unpack(ARGV, 2)}
+local is_named = #named > 0
+local found = is_named and named or redis.call('SRANDMEMBER', garbage, ARGV[1])
+if #found == 0 then return {0, 0} end
+local left = redis.call('HMGET', counts, unpack(found))
+local tries = redis.call('HMGET', attempts, unpack(found))
+local lines = is_named and redis.call('HMGET', history, unpack(found))
+local is_garbage = is_named and redis.call('SMISMEMBER', garbage, unpack(found))
 redis.call('ZCARD', dead)
 redis.call('HLEN', stats)
+redis.call('HLEN', KEYS[7])
+redis.call('HLEN', KEYS[8])
 
-local deaths, kept = {}, {}
-for i, id in ipairs(ids) do
-  deaths[2 * i - 1] = score(now_ms)
-  deaths[2 * i] = id
+local result, ids, deaths, kept, reasons, expiring, empty = {0, 0}, {}, {}, {}, {}, {}, {}
+local function bury(i, id)
+  ids[#ids + 1] = id
+  deaths[#deaths + 1] = score(now_ms)
+  deaths[#deaths + 1] = id
   local failed, released = string.match(tries[i] or '0:0', '^(%d+):(%d+)')
-  kept[2 * i - 1] = id
-  kept[2 * i] = string.format('%d:%d:%d', failed or 0, released or 0, tonumber(left[i] or '0') or 0)
+  kept[#kept + 1] = id
+  kept[#kept + 1] = string.format('%d:%d:%d', failed or 0, released or 0,
+    tonumber(left[i] or '0') or 0)
+  if not left[i] then
+    -- Only delayqueue takes the retries away, when it gives up. It keeps no reason.
+    reasons[#reasons + 1] = id
+    reasons[#reasons + 1] = appended(lines[i], string.format(
+      '{"attempt":%d,"at_ms":%.0f,"class":"out-of-retries","reason":"%s"}',
+      (failed or 0) + 1, now_ms, 'a delayqueue consumer gave up on it'))
+  end
 end
-redis.call('ZADD', dead, unpack(deaths))
-redis.call('HSET', attempts, unpack(kept))
-redis.call('HDEL', counts, unpack(ids))
-redis.call('SREM', garbage, unpack(ids))
-redis.pcall('HINCRBY', stats, 'dead', #ids)
-return #ids
+for i, id in ipairs(found) do
+  if not is_named then
+    if left[i] and not is_foreign(id) then bury(i, id) else result[#result + 1] = id end
+  elseif is_garbage[i] == 1 then
+    local key = KEYS[8 + i]
+    local is_there = redis.call('EXISTS', key) == 1
+    if is_there or left[i] then bury(i, id) else empty[#empty + 1] = id end
+    if is_there and redis.call('PEXPIRETIME', key) >= 0 then expiring[#expiring + 1] = key end
+  end
+end
+
+if #ids > 0 then
+  redis.call('ZADD', dead, unpack(deaths))
+  redis.call('HSET', attempts, unpack(kept))
+  if #reasons > 0 then redis.call('HSET', history, unpack(reasons)) end
+  redis.call('HDEL', counts, unpack(ids))
+  redis.call('SREM', garbage, unpack(ids))
+  redis.pcall('HINCRBY', stats, 'dead', #ids)
+end
+for _, key in ipairs(expiring) do redis.call('PERSIST', key) end
+-- Its producer counts nothing, and who takes the expiry off is the first of us to see the message.
+if #expiring > 0 then redis.pcall('HINCRBY', stats, 'sent', #expiring) end
+if #empty > 0 then
+  for _, key in ipairs({attempts, history, KEYS[7], KEYS[8]}) do
+    redis.call('HDEL', key, unpack(empty))
+  end
+  redis.call('SREM', garbage, unpack(empty))
+  redis.pcall('HINCRBY', stats, 'dropped', #empty)
+end
+result[1], result[2] = #ids, #empty
+return result

@@ -10,49 +10,95 @@
 -- KEYS[6] {dp:<queue>}:unack     zset  id -> end of the lease, unix seconds; read only
 -- KEYS[7] {dp:<queue>}:garbage   set   ids to bury; read only
 -- ARGV[1] the most to move, at most 1,000
+-- ARGV[2] where to look for payloads that expire: a place in ready, retry and unack, counted as one
+--         list, or -1 not to look. At most 500 ids are looked at.
 --
 -- Returns {moved, us until the next one is due or -1, us until the next lease ends or -1, number to
--- bury, number that waits in line, id of the next one that is due or "", ids...}: with the third and the
--- fourth a host knows whether `unack_to_retry` and `collect_garbage` have anything to do. The last ids
--- are those promoted whose form is not ours (UUID version 7): their payload may have a TTL, which the
--- caller removes.
+-- bury, number that waits in line, id of the next one that is due or "", place at which to look
+-- next or -1 when it did not look, n, ids...}: with the third and the fourth a host knows whether `unack_to_retry` and
+-- `collect_garbage` have anything to do. All these ids are of others (include/foreign.lua). The first n
+-- are due, and still pending: their due times are cut to seconds, and `adopt` has to read the payloads'
+-- expiries. The payloads of the rest, promoted or seen in line, may expire: `persist` has to see to
+-- them.
 -- Crash safety: the id is put into its list before it leaves pending, in one script. Any host
 -- repeats this on every pass.
 -- include: clock
+-- include: foreign
 local pending, ready, retry, attempts, due = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local found = redis.call('ZRANGEBYSCORE', pending, '-inf', score(now_ms), 'WITHSCORES',
   'LIMIT', 0, ARGV[1])
-local moved = #found / 2
-local result = {moved, -1, -1, 0, 0, ''}
-local waiting = redis.call('LLEN', ready) + redis.call('LLEN', retry) + moved
+local result = {0, -1, -1, 0, 0, '', -1, 0}
+local in_ready, in_retry = redis.call('LLEN', ready), redis.call('LLEN', retry)
 local lease = redis.call('ZRANGE', KEYS[6], 0, 0, 'WITHSCORES')
 local to_bury = redis.call('SCARD', KEYS[7])
 
-if moved > 0 then
-  local ids, dues, fresh, again = {}, {}, {}, {}
-  for i = 1, moved do ids[i] = found[2 * i - 1] end
+local ids, dues, cut, expiring = {}, {}, {}, {}
+for i = 1, #found, 2 do
+  local id, at_ms = found[i], score_to_ms(found[i + 1])
+  local is_others = is_foreign(id)
+  if is_others and at_ms % 1000 == 0 then
+    cut[#cut + 1] = id
+  else
+    ids[#ids + 1] = id
+    dues[#dues + 1] = id
+    dues[#dues + 1] = string.format('%.0f', at_ms)
+    if is_others then expiring[#expiring + 1] = id end
+  end
+end
+
+-- A delayqueue host promotes messages, too, and leaves the expiry of their payloads as it is.
+local function look(from)
+  local skip, room, all = from, 500, 0
+  for _, part in ipairs({
+    {'LRANGE', ready, in_ready}, {'LRANGE', retry, in_retry},
+    {'ZRANGE', KEYS[6], redis.call('ZCARD', KEYS[6])},
+  }) do
+    all = all + part[3]
+    if room > 0 and skip < part[3] then
+      local seen = redis.call(part[1], part[2], skip, skip + room - 1)
+      for _, id in ipairs(seen) do
+        if is_foreign(id) then expiring[#expiring + 1] = id end
+      end
+      room = room - #seen
+    end
+    skip = math.max(skip - part[3], 0)
+  end
+  local next_at = from + 500 - room
+  return room == 0 and next_at < all and next_at or 0
+end
+local place = tonumber(ARGV[2])
+if place >= 0 then
+  result[7] = (in_ready > 0 or in_retry > 0 or lease[1]) and look(place) or 0
+end
+
+if #ids > 0 then
+  local fresh, again = {}, {}
   local tries = redis.call('EXISTS', attempts) == 1
     and redis.call('HMGET', attempts, unpack(ids)) or {}
   redis.call('HLEN', due)
   for i, id in ipairs(ids) do
-    dues[2 * i - 1] = id
-    dues[2 * i] = string.format('%.0f', score_to_ms(found[2 * i]))
     if tries[i] and string.sub(tries[i], 1, 2) ~= '0:' then
       again[#again + 1] = id
     else
       fresh[#fresh + 1] = id
     end
-    local version = string.sub(id, 15, 15)
-    if version ~= '7' and version ~= '8' then result[#result + 1] = id end
   end
   if #fresh > 0 then redis.call('LPUSH', ready, unpack(fresh)) end
   if #again > 0 then redis.call('LPUSH', retry, unpack(again)) end
   redis.call('HSET', due, unpack(dues))
-  redis.call('ZREMRANGEBYRANK', pending, 0, moved - 1)
+  if #cut > 0 then
+    redis.call('ZREM', pending, unpack(ids))
+  else
+    redis.call('ZREMRANGEBYRANK', pending, 0, #ids - 1)
+  end
 end
 
 local head = redis.call('ZRANGE', pending, 0, 0, 'WITHSCORES')
+result[1] = #ids
 result[2] = us_until(head[2] and score_to_ms(head[2]))
 result[3] = us_until(lease[2] and score_to_ms(lease[2]))
-result[4], result[5], result[6] = to_bury, waiting, head[1] or ''
+result[4], result[5], result[6], result[8] = to_bury, in_ready + in_retry + #ids, head[1] or '', #cut
+for _, some in ipairs({cut, expiring}) do
+  for _, id in ipairs(some) do result[#result + 1] = id end
+end
 return result

@@ -17,8 +17,10 @@
 -- ARGV[3] retries of a message that has none on record and was never tried: it gets them here
 -- ARGV[3+i] the id of that message
 --
--- Returns five for each message, oldest first: id, retries left, "failed:released", due unix ms,
--- headers; "" where there is none. The second and third together are the token. Then the payload of
+-- Returns six for each message, oldest first: id, retries left, "failed:released", due unix ms,
+-- headers; "" where there is none; 1 when it had no retries on record, else 0. The second and third
+-- together are the token. An id that is in unack already, or twice in line, is taken out of its list
+-- and given out once, so that no two deliveries have one token. Then the payload of
 -- each KEYS[8+i] whose message was reserved, nil for the others: who guessed right need not ask for it.
 -- Nothing while the queue is paused or nothing waits.
 -- Crash safety: the id is in unack before it leaves its list, in one script. A host that dies
@@ -38,6 +40,22 @@ end
 if #ids == 0 then return {} end
 
 local held = redis.call('ZCARD', unack)
+local leased = held > 0 and redis.call('ZMSCORE', unack, unpack(ids)) or {}
+local once, seen = {}, {}
+for i, id in ipairs(ids) do
+  if not leased[i] and not seen[id] then once[#once + 1] = id end
+  seen[id] = true
+end
+ids = once
+local function take_out()
+  for k = 1, 2 do
+    if taken[k] > 0 then redis.call('LTRIM', KEYS[k], 0, -taken[k] - 1) end
+  end
+end
+if #ids == 0 then
+  take_out()
+  return {}
+end
 local function fields(key)
   return redis.call('EXISTS', key) == 1 and redis.call('HMGET', key, unpack(ids)) or {}
 end
@@ -52,6 +70,7 @@ local long = string.rep('-', 65)
 local is_list = held <= 128 and held + #ids > 16 and not redis.call('ZSCORE', unack, long)
 if is_list then leases = {lease_end, long} end
 for i, id in ipairs(ids) do
+  local is_on_record = left[i]
   leases[#leases + 1] = lease_end
   leases[#leases + 1] = id
   if id == long then is_list = false end
@@ -60,20 +79,19 @@ for i, id in ipairs(ids) do
     budgets[#budgets + 1] = id
     budgets[#budgets + 1] = ARGV[3]
   end
-  local base = (i - 1) * 5
+  local base = (i - 1) * 6
   result[base + 1] = id
   result[base + 2] = left[i] or ''
   result[base + 3] = tries[i] or ''
   result[base + 4] = due_at[i] or ''
   result[base + 5] = extra[i] or ''
+  result[base + 6] = is_on_record and 0 or 1
   had_due = had_due or due_at[i]
 end
 if #budgets > 0 then redis.call('HSET', counts, unpack(budgets)) end
 redis.call('ZADD', unack, unpack(leases))
 if is_list then redis.call('ZREM', unack, long) end
-for k = 1, 2 do
-  if taken[k] > 0 then redis.call('LTRIM', KEYS[k], 0, -taken[k] - 1) end
-end
+take_out()
 if had_due then redis.call('HDEL', due, unpack(ids)) end
 if #KEYS > 8 then
   local reserved = {}
@@ -81,7 +99,7 @@ if #KEYS > 8 then
   for k = 9, #KEYS do
     -- What is no string is found missing by who reads it.
     local payload = reserved[ARGV[k - 5]] and redis.pcall('GET', KEYS[k])
-    result[#ids * 5 + k - 8] = type(payload) == 'string' and payload
+    result[#ids * 6 + k - 8] = type(payload) == 'string' and payload
   end
 end
 return result

@@ -59,8 +59,8 @@ if #gone == 0 then return result end
 
 for _, pair in ipairs(renames) do
   redis.call('RENAME', pair[1], pair[2])
-  -- A delayqueue producer may have set a TTL, which no dqhost has seen if only others tried it.
-  redis.call('PERSIST', pair[2])
+  -- What an earlier version buried may still have the expiry that a delayqueue producer set.
+  if redis.call('PERSIST', pair[2]) == 1 then redis.pcall('HINCRBY', stats, 'sent', 1) end
 end
 redis.call('HSET', counts, unpack(budgets))
 redis.call('HSET', history, unpack(lines))

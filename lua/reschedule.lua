@@ -10,6 +10,7 @@
 -- KEYS[5] {dp:<queue>}:attempts  hash    id -> "failed:released"; read only
 -- KEYS[6] {dp:<queue>}:due       hash    id -> unix ms at which a waiting message became due
 -- KEYS[7] {dp:<queue>}:msg:<id>  string  the payload
+-- KEYS[8] {dp:<queue>}:stats     hash    totals
 -- ARGV[1] channel that wakes sleeping hosts
 -- ARGV[2] id
 -- ARGV[3] due ("+N": N ms from now, else unix ms)
@@ -27,6 +28,7 @@ redis.call('LLEN', ready)
 redis.call('LLEN', retry)
 local tries = redis.call('HGET', KEYS[5], id)
 redis.call('HLEN', due)
+redis.call('HLEN', KEYS[8])
 local line = false
 if not waits then
   for _, list in ipairs({ready, retry}) do
@@ -56,8 +58,9 @@ elseif waits then
   redis.call('HSET', due, id, string.format('%.0f', now_ms))
   redis.call('ZREM', pending, id)
 end
--- A delayqueue producer may have set a TTL, made for the time that it was due at.
-redis.call('PERSIST', KEYS[7])
+-- A delayqueue producer may have set an expiry, made for the time that it was due at. Who takes it
+-- off is the first of us to see the message.
+if redis.call('PERSIST', KEYS[7]) == 1 then redis.pcall('HINCRBY', KEYS[8], 'sent', 1) end
 -- A hint, which may fail or be lost: hosts poll as well.
 if wakes then redis.pcall('PUBLISH', ARGV[1], '') end
 return due_ms

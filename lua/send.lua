@@ -8,14 +8,20 @@
 -- KEYS[4] {dp:<queue>}:headers    hash    id -> JSON; only of messages that have headers
 -- KEYS[5] {dp:<queue>}:stats      hash    totals
 -- KEYS[6] {dp:<queue>}:dedup      zset    id -> until when it counts as there, unix seconds
--- KEYS[6+i] {dp:<queue>}:msg:<id> string  the payload of message i
+-- KEYS[7] {dp:<queue>}:attempts   hash    id -> "failed:released"
+-- KEYS[8] {dp:<queue>}:due        hash    id -> unix ms at which a waiting message became due
+-- KEYS[9] {dp:<queue>}:history    hash    id -> failed attempts
+-- KEYS[9+i] {dp:<queue>}:msg:<id> string  the payload of message i
 -- ARGV[1] channel that wakes sleeping hosts
--- ARGV[2..] six for each message: id, payload, due ("+N": N ms from now, else unix ms),
+-- ARGV[2..] seven for each message: id, payload, due ("+N": N ms from now, else unix ms),
 --           retries, headers as JSON or "", for how many ms after it was due its id counts as
---           there already, or 0
+--           there already, or 0, and what `locate` said of the id, or ""
 --
--- Returns for each message its due time in unix ms, or 0 when the id was there already and
--- nothing was written for it.
+-- Returns for each message its due time in unix ms, or 0 when the id was there already; then at most
+-- a payload that was gone is written. -1 when nothing was done because the payload is gone and
+-- something is kept of the id: ask `locate` where it is, and send it again with the answer. A
+-- message that is somewhere gets its payload back and stays there; one that is nowhere is new, and
+-- nothing that was kept of its id counts.
 -- Crash safety: all or nothing. A sender that lost the reply sends the same ids again. What is in
 -- dedup for too long is taken out by later sends and by heartbeats.
 -- Not allow-oom: a full Redis refuses new messages before anything is written.
@@ -23,8 +29,8 @@
 -- include: enqueue
 local keys = {
   pending = KEYS[1], ready = KEYS[2], counts = KEYS[3], headers = KEYS[4], stats = KEYS[5],
-  dedup = KEYS[6],
+  dedup = KEYS[6], attempts = KEYS[7], due = KEYS[8], history = KEYS[9],
 }
-local new = incoming(keys, 7, 2, #KEYS - 6, {})
+local new = incoming(keys, 10, 2, #KEYS - 9, {})
 enqueue(new, ARGV[1])
 return new.result

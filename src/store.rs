@@ -131,6 +131,9 @@ pub struct Reservation {
 pub struct Advanced {
     /// Messages promoted from pending.
     pub promoted: usize,
+    /// Those of them that were put in line after the reservation of the same step, so that it could not
+    /// see them.
+    pub adopted: usize,
     /// Leases that had ended.
     pub expired: usize,
     /// Dead letters made.

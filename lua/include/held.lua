@@ -15,6 +15,11 @@ end
 -- the `failed:released` count, as `ready_to_unack` gave them out. Each redelivery changes at
 -- least one of the two. A missing member is `false` in Lua, not nil.
 --
+-- Retries that are no longer on record are no difference. A delayqueue producer that intercepts
+-- the message takes them away, and the payload before them. Of a redelivery by us `failed:released`
+-- tells. One by delayqueue changes the retries alone; when those are gone, so is the message, and a
+-- stale delivery can end only what is left of its id.
+--
 -- ids, lefts, tries: lists of equal length, at most 1,000. Returns a list of booleans. A delivery
 -- that is named twice is held the first time only.
 local function held(unack, counts, attempts, ids, lefts, tries)
@@ -27,7 +32,7 @@ local function held(unack, counts, attempts, ids, lefts, tries)
   for i, id in ipairs(ids) do
     result[i] = not seen[id]
       and leases[i] ~= false
-      and (left_now[i] or '') == lefts[i]
+      and (left_now[i] or lefts[i]) == lefts[i]
       and (tries_now[i] or '') == tries[i]
     if result[i] then seen[id] = true end
   end

@@ -13,6 +13,7 @@ use async_trait::async_trait;
 use redis::Cmd;
 
 use self::decode::{decode, text, unexpected};
+use self::foreign::Walks;
 use self::guesses::Guesses;
 use self::keys::{Keys, Naming};
 use self::route::Route;
@@ -30,12 +31,14 @@ use crate::message::{
     Token,
 };
 
+mod advance;
 mod audit;
 mod cluster;
 mod decode;
 mod deliver;
 mod discover;
 mod faults;
+mod foreign;
 mod guesses;
 mod keys;
 mod link;
@@ -66,6 +69,7 @@ pub struct RedisStore {
     wake: Wake,
     /// Shared with `wake`.
     guesses: Arc<Guesses>,
+    walks: Walks,
     /// How people and errors name it; without secrets.
     name: Arc<str>,
     naming: Naming,

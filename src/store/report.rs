@@ -119,6 +119,8 @@ pub struct Totals {
     pub cancelled: u64,
     /// Dead letters deleted.
     pub deleted: u64,
+    /// Ids without a message that were removed: what a delayqueue consumer's ack had left of them.
+    pub dropped: u64,
 }
 
 /// After how long a silent host is no longer shown.

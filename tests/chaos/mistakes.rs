@@ -183,7 +183,7 @@ macro_rules! mistakes {
 mistakes! {
     // A late ack ends what another host has in hand (delayqueue).
     "unfenced", Redis, late, "and went on as", [Script "include/held.lua":
-        "\n      and (left_now[i] or '') == lefts[i]\n      and (tries_now[i] or '') == tries[i]" => ""];
+        "\n      and (left_now[i] or lefts[i]) == lefts[i]\n      and (tries_now[i] or '') == tries[i]" => ""];
     // A late nack puts back what is acked (delayqueue: `zrank ~= nil` is always true).
     "late-nack-revives", Redis, late_failures, "is not so in the end", [Script "nack.lua":
         "  if ours[i] then\n    failed" => "  if true then\n    failed"];
@@ -198,7 +198,7 @@ mistakes! {
     "forgets-ids", Redis, calm, "runs twice as attempt 1", [Script "include/enqueue.lua":
         "  if #new.kept > 0 then redis.call('ZADD', keys.dedup, unpack(new.kept)) end\n" => ""];
     // All that is due is moved at once (delayqueue: `unpack` fails at 8,000).
-    "unbounded", Redis, herd, "is still ready", [Source "store/redis/deliver.rs":
+    "unbounded", Redis, herd, "is still ready", [Source "store/redis/advance.rs":
         "step(&scripts::PENDING_TO_READY, keys, ADVANCE_STEP)" =>
         "step(&scripts::PENDING_TO_READY, keys, if crate::mutant::is(\"unbounded\") { 100_000 } else { ADVANCE_STEP })"];
     // A slot is lost with each payload that is missing (delayqueue's fetch limit).

@@ -97,7 +97,9 @@ fn only_what_takes_messages_in_is_stopped_by_a_full_memory() {
         let flags = text.lines().next().unwrap();
         let expected = match name.as_str() {
             "send" | "ack_and_send" | "redrive_edited" | "meet" | "import" => "#!lua",
-            "inspect" | "audit" | "elsewhere" | "past_retention" => "#!lua flags=no-writes",
+            "inspect" | "audit" | "elsewhere" | "past_retention" | "locate" => {
+                "#!lua flags=no-writes"
+            }
             _ => "#!lua flags=allow-oom",
         };
         assert_eq!(flags, expected, "{name}");

@@ -432,6 +432,14 @@ async fn a_payload_id_of_any_form_is_survived() {
         .arg(b"\xff\xfe".as_slice())
         .arg("\x1b[2J");
     let () = push.query(&mut server.connection()).unwrap();
+    let mut count = redis::cmd("HSET");
+    count.arg("{dp:q}:retry:cnt");
+    count
+        .arg(b"\xff\xfe".as_slice())
+        .arg(0)
+        .arg("\x1b[2J")
+        .arg(0);
+    let () = count.query(&mut server.connection()).unwrap();
     let deliveries = reserve(&*store, 10, SHORT).await;
     assert_eq!(deliveries.len(), 2);
     assert!(deliveries.iter().all(|delivery| delivery.payload.is_none()));

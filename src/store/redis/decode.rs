@@ -135,6 +135,7 @@ pub(super) fn totals(fields: Vec<(Value, Value)>) -> Totals {
             "redriven" => &mut totals.redriven,
             "cancelled" => &mut totals.cancelled,
             "deleted" => &mut totals.deleted,
+            "dropped" => &mut totals.dropped,
             _ => continue,
         };
         *place = number;

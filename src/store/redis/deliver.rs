@@ -1,28 +1,23 @@
-//! The way of a message through this host's hands: due, reserved, kept, settled.
+//! The way of a message through this host's hands: reserved, kept, settled.
 
 use crate::store::Operation;
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
 
+use super::advance::{ADVANCE, promote, since};
 use super::decode::{self, bytes, decode, settled, text, unexpected};
+use super::foreign::{is_foreign, persist};
 use super::keys::Keys;
-use super::scripts::Script;
 use super::{
     Advanced, BATCH_MAX, Claim, Delivery, First, MessageId, QueueName, RedisStore, Reservation,
     Settled, StoreResult, Token, evalsha, ms, scripts,
 };
 use crate::store::common;
 
-/// Messages that each script of an `advance` moves at most. Promoting 1,000 takes 4.6 ms when the
-/// lists are a million long (`make bench`), and on a busy machine Redis may be kept from its core for
-/// several more; a quarter of that leaves others their turn.
-const ADVANCE_STEP: usize = 250;
-
 /// Messages whose history a script rewrites at most: each may be 6 KiB.
 pub(super) const FAIL_STEP: usize = 100;
 
-const ADVANCE: Operation = Operation::Advance;
 const RESERVE: Operation = Operation::Reserve;
 
 /// Payloads that are read in one request, so that it ends well within a request's time limit.
@@ -36,56 +31,6 @@ pub(super) fn add_claim(command: &mut Cmd, claim: &Claim) {
         .split_once('/')
         .unwrap_or((&claim.token.0, ""));
     command.arg(claim.id.as_str()).arg(left).arg(attempts);
-}
-
-/// True for an id that no dqhost made, by the same sign as `lua/pending_to_ready.lua`.
-pub(super) fn is_foreign(id: &MessageId) -> bool {
-    // 8 are those of what handlers send.
-    !matches!(id.as_str().as_bytes().get(14), Some(b'7' | b'8'))
-}
-
-pub(super) fn persist(keys: &Keys, id: &MessageId) -> Cmd {
-    let mut command = redis::cmd("PERSIST");
-    command.arg(keys.message(id));
-    command
-}
-
-/// One bounded step of a script.
-fn step<'a>(script: &Script, keys: impl IntoIterator<Item = &'a String>, limit: usize) -> Cmd {
-    let mut command = evalsha(script, keys.into_iter().map(String::as_str));
-    command.arg(limit);
-    command
-}
-
-fn promote(k: &Keys) -> Cmd {
-    let keys = [
-        &k.pending,
-        &k.ready,
-        &k.retry,
-        &k.attempts,
-        &k.due,
-        &k.unack,
-        &k.garbage,
-    ];
-    step(&scripts::PENDING_TO_READY, keys, ADVANCE_STEP)
-}
-
-fn expire(k: &Keys) -> Cmd {
-    let keys = [
-        &k.unack,
-        &k.counts,
-        &k.attempts,
-        &k.history,
-        &k.retry,
-        &k.garbage,
-        &k.stats,
-    ];
-    step(&scripts::UNACK_TO_RETRY, keys, FAIL_STEP)
-}
-
-fn bury(k: &Keys) -> Cmd {
-    let keys = [&k.garbage, &k.dead, &k.counts, &k.attempts, &k.stats];
-    step(&scripts::COLLECT_GARBAGE, keys, ADVANCE_STEP)
 }
 
 fn reservation(k: &Keys, wanted: Reservation, guesses: &[MessageId]) -> Cmd {
@@ -116,31 +61,30 @@ fn reservation(k: &Keys, wanted: Reservation, guesses: &[MessageId]) -> Cmd {
     command
 }
 
-/// The same, some time later.
-fn since(answered: Instant, advanced: Advanced) -> Advanced {
-    let passed = answered.elapsed();
-    Advanced {
-        next_in: advanced.next_in.map(|next| next.saturating_sub(passed)),
-        ..advanced
-    }
-}
-
-/// Time from now on, as the scripts say it; none for what is not in sight.
-fn from_now(us: i64) -> Option<Duration> {
-    u64::try_from(us).ok().map(Duration::from_micros)
+/// What a reservation brought.
+#[derive(Debug)]
+struct Reserved {
+    deliveries: Vec<Delivery>,
+    /// Those of them that had no retries on record.
+    bare: Vec<MessageId>,
 }
 
 /// What `ready_to_unack` answers, with the payloads of those that were guessed.
-fn deliveries(mut fields: Vec<Value>, guesses: &[MessageId]) -> Vec<Delivery> {
+fn reserved(mut fields: Vec<Value>, guesses: &[MessageId]) -> Reserved {
     let payloads = fields.split_off(fields.len().saturating_sub(guesses.len()));
-    let mut deliveries = Vec::with_capacity(fields.len() / 5);
-    for parts in fields.chunks_exact_mut(5) {
+    let mut deliveries = Vec::with_capacity(fields.len() / 6);
+    let mut bare = Vec::new();
+    for parts in fields.chunks_exact_mut(6) {
         let mut part = |index: usize| text(std::mem::replace(&mut parts[index], Value::Nil));
         let (id, left, attempts, due, headers) = (part(0), part(1), part(2), part(3), part(4));
         let failed = decode::failed(&attempts);
+        let id = MessageId::from(id);
+        if parts[5] == Value::Int(1) {
+            bare.push(id.clone());
+        }
         deliveries.push(Delivery {
             claim: Claim {
-                id: id.into(),
+                id,
                 token: Token(format!("{left}/{attempts}")),
             },
             payload: None,
@@ -157,63 +101,10 @@ fn deliveries(mut fields: Vec<Value>, guesses: &[MessageId]) -> Vec<Delivery> {
             delivery.payload = bytes(payload);
         }
     }
-    deliveries
+    Reserved { deliveries, bare }
 }
 
 impl RedisStore {
-    pub(super) async fn advance_queue(&self, queue: &QueueName) -> StoreResult<Advanced> {
-        let k = self.keys(queue);
-        let promoted = self.one(&self.work, ADVANCE, promote(&k)).await?;
-        let answered = Instant::now();
-        let advanced = self.after_promotion(&k, promoted).await?;
-        Ok(since(answered, advanced))
-    }
-
-    /// The rest of an advance: it asks again only when there is something to do.
-    async fn after_promotion(&self, k: &Keys, promoted: Vec<Value>) -> StoreResult<Advanced> {
-        let [
-            Value::Int(moved),
-            Value::Int(due),
-            Value::Int(lease_end),
-            Value::Int(to_bury),
-            Value::Int(waiting),
-            next,
-            foreign @ ..,
-        ] = promoted.as_slice()
-        else {
-            return Err(unexpected(&self.name, ADVANCE));
-        };
-        let mut commands = Vec::new();
-        let (mut expired, mut lease_end, mut buried) = (0, *lease_end, 0);
-        let is_over = lease_end == 0;
-        if is_over || *to_bury > 0 {
-            commands.extend([expire(k), bury(k)]);
-        }
-        let ids = foreign.iter().map(|id| MessageId::from(text(id.clone())));
-        commands.extend(ids.map(|id| persist(k, &id)));
-        let answers = self.work.run(ADVANCE, &commands).await?;
-        if is_over || *to_bury > 0 {
-            let mut answers = answers.into_iter();
-            let mut next = || answers.next().unwrap_or(Value::Nil);
-            (expired, lease_end) = decode(&self.name, ADVANCE, next())?;
-            buried = decode(&self.name, ADVANCE, next())?;
-        }
-        if let Value::BulkString(next) = next
-            && *waiting == 0
-        {
-            self.guesses.note(&k.wake, &String::from_utf8_lossy(next));
-        }
-        let promoted = usize::try_from(*moved).unwrap_or(0);
-        Ok(Advanced {
-            promoted,
-            expired,
-            buried,
-            more: promoted.max(buried) >= ADVANCE_STEP || expired >= FAIL_STEP,
-            waiting: *waiting > 0 || expired > 0,
-            next_in: from_now(*due).into_iter().chain(from_now(lease_end)).min(),
-        })
-    }
-
     pub(super) async fn reserve_messages(
         &self,
         queue: &QueueName,
@@ -225,8 +116,8 @@ impl RedisStore {
         let k = self.keys(queue);
         let guesses = self.guesses.take(&k.wake);
         let command = reservation(&k, wanted, &guesses);
-        let reserved = self.one(&self.work, RESERVE, command).await?;
-        self.with_payloads(queue, &k, deliveries(reserved, &guesses))
+        let answer = self.one(&self.work, RESERVE, command).await?;
+        self.with_payloads(queue, &k, reserved(answer, &guesses))
             .await
     }
 
@@ -238,29 +129,32 @@ impl RedisStore {
     ) -> StoreResult<(Advanced, Vec<Delivery>)> {
         let k = self.keys(queue);
         let guesses = self.guesses.take(&k.wake);
-        let commands = [promote(&k), reservation(&k, wanted, &guesses)];
+        let commands = [
+            promote(&k, self.walks.next(&k.wake)),
+            reservation(&k, wanted, &guesses),
+        ];
         let answers = self.work.run_each(RESERVE, &commands).await?;
         let answered = Instant::now();
-        let [promoted, reserved] =
+        let [promoted, answer] =
             <[_; 2]>::try_from(answers).map_err(|_| unexpected(&self.name, RESERVE))?;
         let advanced = async {
             let promoted = promoted.map_err(|error| self.work.error(ADVANCE, &error))?;
             let promoted = decode(&self.name, ADVANCE, promoted)?;
-            self.after_promotion(&k, promoted).await
+            self.after_promotion(queue, &k, promoted).await
         };
         // Each is seen to, whatever came of the other.
         let advanced = advanced.await;
-        let reserved = reserved
+        let reserved = answer
             .map_err(|error| self.work.error(RESERVE, &error))
-            .and_then(|reserved| decode(&self.name, RESERVE, reserved))
-            .map(|reserved| deliveries(reserved, &guesses));
+            .and_then(|answer| decode(&self.name, RESERVE, answer))
+            .map(|fields| reserved(fields, &guesses));
         match (advanced, reserved) {
             (Ok(advanced), Ok(reserved)) => {
                 let deliveries = self.with_payloads(queue, &k, reserved).await?;
                 Ok((since(answered, advanced), deliveries))
             }
             (Err(error), Ok(reserved)) => {
-                self.give_back(queue, reserved).await;
+                self.give_back(queue, reserved.deliveries).await;
                 Err(error)
             }
             (Err(error), Err(_)) | (Ok(_), Err(error)) => Err(error),
@@ -277,8 +171,12 @@ impl RedisStore {
         &self,
         queue: &QueueName,
         k: &Keys,
-        mut deliveries: Vec<Delivery>,
+        reserved: Reserved,
     ) -> StoreResult<Vec<Delivery>> {
+        let Reserved {
+            mut deliveries,
+            bare,
+        } = reserved;
         if deliveries.iter().all(|delivery| delivery.payload.is_some()) {
             return Ok(deliveries);
         }
@@ -296,7 +194,25 @@ impl RedisStore {
                 }
             }
         }
-        Ok(deliveries)
+        let is_empty = |d: &Delivery| d.payload.is_none() && bare.contains(&d.claim.id);
+        if bare.is_empty() || !deliveries.iter().any(is_empty) {
+            return Ok(deliveries);
+        }
+        let empty: Vec<Claim> = deliveries
+            .iter()
+            .filter(|d| is_empty(d))
+            .map(|d| d.claim.clone())
+            .collect();
+        match self.drop_empty(queue, k, &empty).await {
+            Ok(others) => {
+                deliveries.retain(|d| !is_empty(d) || others.contains(&d.claim.id));
+                Ok(deliveries)
+            }
+            Err(error) => {
+                self.give_back(queue, deliveries).await;
+                Err(error)
+            }
+        }
     }
 
     /// The payloads of reserved messages. A TTL that a delayqueue producer put on one is taken
@@ -312,11 +228,11 @@ impl RedisStore {
             mget.arg(keys.message(id));
         }
         let mut commands = vec![mget];
-        commands.extend(
-            ids()
-                .filter(|id| is_foreign(id))
-                .map(|id| persist(keys, id)),
-        );
+        let foreign = ids().filter(|id| is_foreign(id));
+        let foreign: Vec<&[u8]> = foreign.map(|id| id.as_str().as_bytes()).collect();
+        if !foreign.is_empty() {
+            commands.push(persist(keys, &foreign, false));
+        }
         let operation = Operation::ReadPayloads;
         match self
             .work
@@ -414,8 +330,8 @@ mod tests {
         ) {
             let guesses: Vec<MessageId> = (0..guesses).map(|n| n.to_string().into()).collect();
             let (count, guessed) = (fields.len(), guesses.len());
-            let read = deliveries(fields, &guesses);
-            prop_assert_eq!(read.len(), count.saturating_sub(guessed) / 5);
+            let read = reserved(fields, &guesses).deliveries;
+            prop_assert_eq!(read.len(), count.saturating_sub(guessed) / 6);
             for delivery in read {
                 prop_assert!(delivery.attempt >= 1 && delivery.attempt <= delivery.attempts_max);
                 let mut command = redis::cmd("X");

@@ -20,12 +20,10 @@ pub(super) fn store_error(name: &str, operation: Operation, error: &RedisError) 
         reason,
     };
     match error.kind() {
-        ErrorKind::AuthenticationFailed | ErrorKind::Server(ServerErrorKind::NoPerm) => {
-            StoreError::Unusable {
-                store,
-                reason: format!("{reason}; check the user in its URL, its password and its rights"),
-            }
-        }
+        _ if is_forbidden(error) => StoreError::Unusable {
+            store,
+            reason: format!("{reason}; check the user in its URL, its password and its rights"),
+        },
         ErrorKind::Io if let Some(error) = tls_error(error) => StoreError::Unusable {
             store,
             reason: printable(&tls_reason(error)).into_owned(),
@@ -63,6 +61,16 @@ pub(super) fn store_error(name: &str, operation: Operation, error: &RedisError) 
             reason,
         },
     }
+}
+
+/// True when this user may not do that, or is not known. Within a script Redis 7.0 says so in words only.
+fn is_forbidden(error: &RedisError) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::AuthenticationFailed | ErrorKind::Server(ServerErrorKind::NoPerm)
+    ) || error
+        .detail()
+        .is_some_and(|detail| detail.starts_with("The user executing the script can't"))
 }
 
 /// What went wrong with TLS, if that is what it was. The client library has it in an [`Arc`], and the

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::deliver::is_foreign;
+use super::foreign::is_foreign;
 use crate::message::MessageId;
 
 /// Guesses that are kept of a queue.

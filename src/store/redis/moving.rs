@@ -3,14 +3,18 @@
 use crate::store::Operation;
 use redis::{Cmd, Value};
 
-use super::decode::{state, text};
-use super::deliver::{is_foreign, persist};
+use super::decode::{state, text, unexpected};
+use super::foreign::{is_foreign, persist};
+use super::keys::Keys;
 use super::{
     BATCH_MAX, MessageId, NewMessage, Peer, QueueName, Record, RedisStore, State, StoreError,
     StoreResult, evalsha, scripts,
 };
 use crate::store::common::{OTHER_RUN, headers_json, history_lines, import_steps, third_store};
 use crate::text::{cut, printable};
+
+/// An id, its state, and the time that goes with that.
+type Entry = (MessageId, State, Option<u64>);
 
 /// "state:ms", as the scripts keep it.
 fn was(record: &Record) -> String {
@@ -87,15 +91,7 @@ impl RedisStore {
             let state = state(name).unwrap_or(State::Garbage);
             entries.push((MessageId::from(id), state, ms.parse().ok()));
         }
-        // A TTL that a delayqueue producer set must not end what is under way.
-        let foreign: Vec<Cmd> = entries
-            .iter()
-            .filter(|(id, ..)| is_foreign(id))
-            .map(|(id, ..)| persist(&k, id))
-            .collect();
-        if !foreign.is_empty() {
-            self.work.run(OPERATION, &foreign).await?;
-        }
+        self.persist_moving(&k, &mut entries).await?;
         // What is under a payload's key and is none must not be taken for a payload that is missing,
         // since what has been moved is removed here.
         let payloads = self
@@ -109,6 +105,32 @@ impl RedisStore {
             }
         }
         Ok(records)
+    }
+
+    /// An expiry that a delayqueue producer set must not end what is under way. Takes over the exact
+    /// due times that it tells.
+    async fn persist_moving(&self, k: &Keys, entries: &mut [Entry]) -> StoreResult<()> {
+        const OPERATION: Operation = Operation::Export;
+        let foreign = entries.iter_mut().filter(|(id, ..)| is_foreign(id));
+        let mut foreign: Vec<&mut Entry> = foreign.collect();
+        if foreign.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<&[u8]> = foreign
+            .iter()
+            .map(|(id, ..)| id.as_str().as_bytes())
+            .collect();
+        let command = persist(k, &ids, true);
+        let answers: Vec<u64> = self.one(&self.work, OPERATION, command).await?;
+        if answers.len() != foreign.len() {
+            return Err(unexpected(&self.name, OPERATION));
+        }
+        for ((_, _, at_ms), answer) in foreign.iter_mut().zip(answers) {
+            if answer > 1 {
+                *at_ms = Some(answer);
+            }
+        }
+        Ok(())
     }
 
     /// An id; refused when it is no text, since what cannot be named cannot be removed once it has
@@ -159,6 +181,11 @@ impl RedisStore {
                 &k.headers,
                 &k.history,
                 &k.dead,
+                &k.pending,
+                &k.ready,
+                &k.unack,
+                &k.retry,
+                &k.garbage,
             ];
             let keys = fixed.into_iter().chain(&payloads).map(String::as_str);
             let mut command = evalsha(&scripts::IMPORT, keys);

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::cluster::Cluster;
+use super::foreign::Walks;
 use super::guesses::Guesses;
 use super::keys::{KeyPrefix, Naming};
 use super::route::Route;
@@ -93,6 +94,7 @@ impl RedisStore {
             leases,
             wake: Wake::new(ear, Arc::clone(&guesses)),
             guesses,
+            walks: Walks::default(),
             name,
             naming: Naming {
                 hash_tag: options.hash_tag,

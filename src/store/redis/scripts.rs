@@ -16,6 +16,8 @@ fn included(name: &str) -> &'static str {
     match name {
         "clock" => include_str!("../../../lua/include/clock.lua"),
         "held" => include_str!("../../../lua/include/held.lua"),
+        "place" => include_str!("../../../lua/include/place.lua"),
+        "foreign" => include_str!("../../../lua/include/foreign.lua"),
         "acked" => include_str!("../../../lua/include/acked.lua"),
         "enqueue" => include_str!("../../../lua/include/enqueue.lua"),
         "fail" => include_str!("../../../lua/include/fail.lua"),
@@ -55,8 +57,12 @@ macro_rules! scripts {
 
 scripts! {
     SEND = "send";
+    LOCATE = "locate";
     PENDING_TO_READY = "pending_to_ready";
+    ADOPT = "adopt";
+    PERSIST = "persist";
     READY_TO_UNACK = "ready_to_unack";
+    DROP = "drop";
     UNACK_TO_RETRY = "unack_to_retry";
     ACK = "ack";
     ACK_AND_SEND = "ack_and_send";

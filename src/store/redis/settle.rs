@@ -2,6 +2,7 @@
 //! messages along is a call of its own, since it may be refused for lack of memory alone.
 
 use crate::store::Operation;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use redis::Cmd;
@@ -132,35 +133,26 @@ impl RedisStore {
             .into_iter()
             .map(|(queue, messages)| (self.keys(queue), messages))
             .collect();
-        let mut keys = [
+        let fixed = [
             &k.unack,
             &k.counts,
             &k.attempts,
             &k.headers,
             &k.history,
             &k.stats,
-        ]
-        .map(Clone::clone)
-        .to_vec();
-        keys.push(k.message(&claim.id));
+        ];
+        let mut keys: Vec<Cow<'_, str>> = fixed.map(|key| Cow::from(key.as_str())).into();
+        keys.push(k.message(&claim.id).into());
         for (to, messages) in &queues {
-            let fixed = [
-                &to.pending,
-                &to.ready,
-                &to.counts,
-                &to.headers,
-                &to.stats,
-                &to.dedup,
-            ];
-            keys.extend(fixed.map(Clone::clone));
-            keys.extend(messages.iter().map(|message| to.message(&message.id)));
+            keys.extend(target(to).map(|key| Cow::from(key.as_str())));
+            keys.extend(messages.iter().map(|sent| to.message(&sent.id).into()));
         }
-        let mut command = evalsha(&scripts::ACK_AND_SEND, keys.iter().map(String::as_str));
+        let mut command = evalsha(&scripts::ACK_AND_SEND, keys.iter().map(AsRef::as_ref));
         add_claim(&mut command, claim);
         for (to, messages) in &queues {
             command.arg(&to.wake).arg(messages.len());
             for message in messages {
-                add_message(&mut command, message);
+                add_message(&mut command, message, "");
             }
         }
         Call {
@@ -169,6 +161,25 @@ impl RedisStore {
             sends: true,
         }
     }
+}
+
+/// The keys of a queue that an ack sends to, but for the payloads'.
+fn target(to: &Keys) -> [&String; 13] {
+    [
+        &to.pending,
+        &to.ready,
+        &to.counts,
+        &to.headers,
+        &to.stats,
+        &to.dedup,
+        &to.attempts,
+        &to.due,
+        &to.history,
+        &to.unack,
+        &to.retry,
+        &to.garbage,
+        &to.moving,
+    ]
 }
 
 fn ack(k: &Keys, step: &[(Claim, Settlement)], places: Vec<usize>) -> Call {

@@ -159,6 +159,7 @@ fn after_promotion(change: &mut Change<'_>, promoted: usize) -> Result<Advanced,
     change.smaller = given_back > 0;
     Ok(Advanced {
         promoted,
+        adopted: 0,
         expired,
         buried,
         more: more || more_pages,

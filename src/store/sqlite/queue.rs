@@ -119,6 +119,8 @@ impl QueueRow {
                 redriven: total("redriven")?,
                 cancelled: total("cancelled")?,
                 deleted: total("deleted")?,
+                // Nobody else works on a file.
+                dropped: 0,
             },
         })
     }

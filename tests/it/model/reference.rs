@@ -226,6 +226,7 @@ impl Reference {
         }
         Advanced {
             promoted,
+            adopted: 0,
             expired: ended.len(),
             buried: garbage.len(),
             more: false,

@@ -1,0 +1,29 @@
+-- foreign: what is special about messages that a delayqueue producer sent. Reads only.
+--
+-- It cuts due times to whole seconds. The payload expires at the due time plus the TTL, to the
+-- millisecond, so the expiry still has what was cut off.
+
+-- True for an id that no dqhost made (UUID version 7, or 8 for what handlers send). The same sign
+-- as is_foreign in src/store/redis/foreign.rs.
+local function is_foreign(id)
+  local version = string.sub(id, 15, 15)
+  return version ~= '7' and version ~= '8'
+end
+
+-- When the message is due, unix ms. at_ms: its score, a whole second; expiry_ms: the expiry of its
+-- payload.
+--
+-- The producer cuts the expiry to whole ms, so it may be 1 ms short, and it is as late as the
+-- request was under way. So 2 ms are added, and near the turn of a second the milliseconds alone
+-- do not tell on which side of it the due time is. The delayqueue default TTL is an hour: a
+-- multiple of 30 s is taken for the TTL that it is, and then the whole difference is known. With
+-- another TTL the later second is taken, since nothing may be early.
+local function exact_due(at_ms, expiry_ms)
+  local over = expiry_ms - at_ms
+  local fraction = (over + 1) % 30000 - 1
+  if fraction >= 2000 then
+    fraction = over % 1000
+    if fraction < 100 then fraction = fraction + 1000 end
+  end
+  return at_ms + fraction + 2
+end

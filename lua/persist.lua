@@ -1,0 +1,40 @@
+#!lua flags=allow-oom
+-- persist: take the expiry off payloads of delayqueue producers. Their messages are in line, in hand
+-- or moving, where they may wait for longer than that.
+-- (no message changes its state)
+--
+-- KEYS[1] {dp:<queue>}:stats       hash    totals
+-- KEYS[2] {dp:<queue>}:moving:was  hash    id -> "state:ms"
+-- KEYS[2+i] {dp:<queue>}:msg:<id>  string  the payload of message i
+-- ARGV[1] 1 when the messages are moving, else 0
+-- ARGV[1+i] id, at most 1,000
+--
+-- Returns for each message 0 when its payload does not expire, else 1; or the unix ms at which it is
+-- due, where that is more exact than what `moving:was` had: then it has this from now on.
+-- Crash safety: one script. A repeat finds no expiry.
+-- include: clock
+-- include: foreign
+local stats, was = KEYS[1], KEYS[2]
+redis.call('HLEN', stats)
+local ids = {unpack(ARGV, 2)}
+local states = ARGV[1] == '1' and redis.call('HMGET', was, unpack(ids)) or {}
+local result, expiring, exact = {}, {}, {}
+for i, id in ipairs(ids) do
+  result[i] = 0
+  local expiry_ms = redis.call('PEXPIRETIME', KEYS[2 + i])
+  if expiry_ms >= 0 then
+    expiring[#expiring + 1] = KEYS[2 + i]
+    result[i] = 1
+    local at_ms = tonumber(string.match(states[i] or '', '^pending:(%d+)$'))
+    if at_ms and at_ms % 1000 == 0 then
+      result[i] = exact_due(at_ms, expiry_ms)
+      exact[#exact + 1] = id
+      exact[#exact + 1] = string.format('pending:%.0f', result[i])
+    end
+  end
+end
+if #exact > 0 then redis.call('HSET', was, unpack(exact)) end
+for _, key in ipairs(expiring) do redis.call('PERSIST', key) end
+-- Its producer counts nothing, and who takes the expiry off is the first of us to see the message.
+if #expiring > 0 then redis.pcall('HINCRBY', stats, 'sent', #expiring) end
+return result

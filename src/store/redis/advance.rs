@@ -1,0 +1,241 @@
+//! What time brings: due messages, leases that have ended, and what is to be buried.
+
+use std::time::{Duration, Instant};
+
+use redis::{Cmd, Value};
+
+use super::decode::{decode, unexpected};
+use super::deliver::FAIL_STEP;
+use super::foreign::{adopt, persist, with_payloads};
+use super::keys::Keys;
+use super::scripts::Script;
+use super::{Advanced, QueueName, RedisStore, StoreResult, evalsha, scripts};
+use crate::store::Operation;
+
+/// Messages that each script of an `advance` moves at most. Promoting 1,000 takes 4.6 ms when the
+/// lists are a million long (`make bench`), and on a busy machine Redis may be kept from its core for
+/// several more; a quarter of that leaves others their turn.
+const ADVANCE_STEP: usize = 250;
+
+pub(super) const ADVANCE: Operation = Operation::Advance;
+
+/// One bounded step of a script.
+fn step<'a>(script: &Script, keys: impl IntoIterator<Item = &'a String>, limit: usize) -> Cmd {
+    let mut command = evalsha(script, keys.into_iter().map(String::as_str));
+    command.arg(limit);
+    command
+}
+
+/// `look_at` is the place at which it looks for payloads that expire, if it is to look.
+pub(super) fn promote(k: &Keys, look_at: Option<u64>) -> Cmd {
+    let keys = [
+        &k.pending,
+        &k.ready,
+        &k.retry,
+        &k.attempts,
+        &k.due,
+        &k.unack,
+        &k.garbage,
+    ];
+    let mut command = step(&scripts::PENDING_TO_READY, keys, ADVANCE_STEP);
+    match look_at {
+        Some(place) => command.arg(place),
+        None => command.arg(-1),
+    };
+    command
+}
+
+fn expire(k: &Keys) -> Cmd {
+    let keys = [
+        &k.unack,
+        &k.counts,
+        &k.attempts,
+        &k.history,
+        &k.retry,
+        &k.garbage,
+        &k.stats,
+    ];
+    step(&scripts::UNACK_TO_RETRY, keys, FAIL_STEP)
+}
+
+/// Buries these, or what is found when there are none.
+fn bury(k: &Keys, ids: &[&[u8]]) -> Cmd {
+    let fixed = [
+        &k.garbage,
+        &k.dead,
+        &k.counts,
+        &k.attempts,
+        &k.stats,
+        &k.history,
+        &k.headers,
+        &k.due,
+    ];
+    let payloads = ids.iter().copied();
+    let mut command = with_payloads(&scripts::COLLECT_GARBAGE, k, &fixed, payloads);
+    command.arg(ADVANCE_STEP).arg(ids);
+    command
+}
+
+/// The same, some time later.
+pub(super) fn since(answered: Instant, advanced: Advanced) -> Advanced {
+    let passed = answered.elapsed();
+    Advanced {
+        next_in: advanced.next_in.map(|next| next.saturating_sub(passed)),
+        ..advanced
+    }
+}
+
+/// Time from now on, as the scripts say it; none for what is not in sight.
+fn from_now(us: i64) -> Option<Duration> {
+    u64::try_from(us).ok().map(Duration::from_micros)
+}
+
+fn ids(values: &[Value]) -> Vec<&[u8]> {
+    let bytes = values.iter().filter_map(|value| match value {
+        Value::BulkString(id) => Some(id.as_slice()),
+        _ => None,
+    });
+    bytes.collect()
+}
+
+/// What `pending_to_ready` answers.
+struct Promoted<'a> {
+    moved: usize,
+    /// Time until the next message is due, as the script says it.
+    due: i64,
+    lease_end: i64,
+    to_bury: bool,
+    waiting: bool,
+    /// The message that is due next.
+    next: Option<String>,
+    /// Where to look next for payloads that expire; none when it did not look.
+    look_at: Option<u64>,
+    /// Due, and still pending, since the due time is cut.
+    cut: Vec<&'a [u8]>,
+    /// In line; the payload may expire.
+    expiring: Vec<&'a [u8]>,
+}
+
+impl<'a> Promoted<'a> {
+    fn read(answer: &'a [Value]) -> Option<Self> {
+        let [
+            Value::Int(moved),
+            Value::Int(due),
+            Value::Int(lease_end),
+            Value::Int(to_bury),
+            Value::Int(waiting),
+            next,
+            Value::Int(look_at),
+            Value::Int(cut),
+            foreign @ ..,
+        ] = answer
+        else {
+            return None;
+        };
+        let (cut, expiring) = foreign.split_at_checked(usize::try_from(*cut).ok()?)?;
+        let next = match next {
+            Value::BulkString(next) => Some(String::from_utf8_lossy(next).into_owned()),
+            _ => None,
+        };
+        Some(Self {
+            moved: usize::try_from(*moved).unwrap_or(0),
+            due: *due,
+            lease_end: *lease_end,
+            to_bury: *to_bury > 0,
+            waiting: *waiting > 0,
+            next: next.filter(|_| *waiting == 0),
+            look_at: u64::try_from(*look_at).ok(),
+            cut: ids(cut),
+            expiring: ids(expiring),
+        })
+    }
+}
+
+impl RedisStore {
+    pub(super) async fn advance_queue(&self, queue: &QueueName) -> StoreResult<Advanced> {
+        let k = self.keys(queue);
+        let command = promote(&k, self.walks.next(&k.wake));
+        let promoted = self.one(&self.work, ADVANCE, command).await?;
+        let answered = Instant::now();
+        let advanced = self.after_promotion(queue, &k, promoted).await?;
+        Ok(since(answered, advanced))
+    }
+
+    /// The rest of an advance: it asks again only when there is something to do.
+    pub(super) async fn after_promotion(
+        &self,
+        queue: &QueueName,
+        k: &Keys,
+        answer: Vec<Value>,
+    ) -> StoreResult<Advanced> {
+        let unexpected = || unexpected(&self.name, ADVANCE);
+        let promoted = Promoted::read(&answer).ok_or_else(unexpected)?;
+        let ends = promoted.lease_end == 0 || promoted.to_bury;
+        let mut commands = Vec::new();
+        if ends {
+            commands.extend([expire(k), bury(k, &[])]);
+        }
+        if !promoted.cut.is_empty() {
+            commands.push(adopt(k, &promoted.cut));
+        }
+        if !promoted.expiring.is_empty() {
+            commands.push(persist(k, &promoted.expiring, false));
+        }
+        let mut answers = self.work.run(ADVANCE, &commands).await?.into_iter();
+        let mut next = || answers.next().unwrap_or(Value::Nil);
+        let (mut due, mut lease_end) = (promoted.due, promoted.lease_end);
+        let (mut expired, mut buried, mut adopted) = (0, 0, 0);
+        let mut found_expiring = false;
+        if ends {
+            (expired, lease_end) = decode(&self.name, ADVANCE, next())?;
+            buried = self.after_burial(queue, k, next()).await?;
+        }
+        if !promoted.cut.is_empty() {
+            (adopted, due) = decode(&self.name, ADVANCE, next())?;
+        }
+        if !promoted.expiring.is_empty() {
+            let found: Vec<u64> = decode(&self.name, ADVANCE, next())?;
+            found_expiring = found.iter().any(|found| *found > 0);
+        }
+        let hurries = found_expiring && promoted.look_at.is_some_and(|place| place > 0);
+        if let Some(place) = promoted.look_at {
+            self.walks.went_to(&k.wake, place, hurries);
+        }
+        if let Some(id) = &promoted.next {
+            self.guesses.note(&k.wake, id);
+        }
+        let found = promoted.moved + promoted.cut.len();
+        Ok(Advanced {
+            promoted: promoted.moved + adopted,
+            adopted,
+            expired,
+            buried,
+            more: found.max(buried) >= ADVANCE_STEP || expired >= FAIL_STEP || hurries,
+            waiting: promoted.waiting || expired + adopted > 0,
+            next_in: from_now(due).into_iter().chain(from_now(lease_end)).min(),
+        })
+    }
+
+    /// Buries what `collect_garbage` has left, since it needs the payloads' keys. Returns how many were
+    /// buried in all.
+    async fn after_burial(&self, queue: &QueueName, k: &Keys, answer: Value) -> StoreResult<usize> {
+        let (mut buried, mut dropped) = (0, 0);
+        let mut add = |answer: Value| -> StoreResult<Vec<Value>> {
+            let mut answer: Vec<Value> = decode(&self.name, ADVANCE, answer)?;
+            let &[Value::Int(more), Value::Int(empty), ..] = answer.as_slice() else {
+                return Err(unexpected(&self.name, ADVANCE));
+            };
+            buried = usize::saturating_add(buried, usize::try_from(more).unwrap_or(0));
+            dropped = usize::saturating_add(dropped, usize::try_from(empty).unwrap_or(0));
+            Ok(answer.split_off(2))
+        };
+        let left = add(answer)?;
+        let left = ids(&left);
+        let commands: Vec<Cmd> = left.chunks(FAIL_STEP).map(|ids| bury(k, ids)).collect();
+        for answer in self.work.run(ADVANCE, &commands).await? {
+            add(answer)?;
+        }
+        super::foreign::log_dropped(queue, dropped);
+        Ok(buried)
+    }
+}
