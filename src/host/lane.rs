@@ -134,6 +134,11 @@ impl Lane {
 
     /// Takes note of what an advance did.
     fn advanced(&mut self, shared: &Shared, advanced: Advanced) {
+        if advanced.expired > 0 {
+            let queue = &shared.lanes[self.index].queue;
+            tracing::info!(%queue, "{} leases have ended without an answer; their messages are to be \
+                retried, or dead when no retries are left", advanced.expired);
+        }
         let next_in = if advanced.more {
             Some(Duration::ZERO)
         } else {
@@ -224,7 +229,7 @@ impl Lane {
         let (ended, deliveries) = if is_time {
             let (advanced, deliveries) = shared.store.advance_and_reserve(queue, wanted).await?;
             self.advanced(shared, advanced);
-            (advanced.expired > 0, deliveries)
+            (advanced.expired + advanced.adopted > 0, deliveries)
         } else {
             (false, shared.store.reserve(queue, wanted).await?)
         };

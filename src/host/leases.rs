@@ -55,7 +55,7 @@ async fn renew(shared: Arc<Shared>, lane: usize) {
     if due.is_empty() {
         return;
     }
-    let (ids, claims): (Vec<_>, Vec<_>) = due.into_iter().unzip();
+    let (flights, claims): (Vec<_>, Vec<_>) = due.into_iter().unzip();
     let (queue, lease) = (&shared.lanes[lane].queue, shared.config.lease);
     let asked_at = Instant::now();
     let request = shared.store.extend(queue, &claims, lease);
@@ -64,11 +64,16 @@ async fn renew(shared: Arc<Shared>, lane: usize) {
     };
     match answer {
         Ok(settled) => {
-            for (id, settled) in ids.into_iter().zip(settled) {
+            for ((flight, claim), settled) in flights.into_iter().zip(&claims).zip(settled) {
                 match settled {
-                    Settled::Done => shared.flights.renewed(id, asked_at, lease),
+                    Settled::Done => shared.flights.renewed(flight, asked_at, lease),
                     Settled::LeaseLost | Settled::Refused => {
-                        if shared.flights.remove(id) {
+                        if shared.flights.remove(flight) {
+                            tracing::info!(
+                                %queue,
+                                id = %crate::text::printable(claim.id.as_str()),
+                                "stopped: its lease was lost, and another has taken the message back"
+                            );
                             shared.totals.lost(1);
                         }
                         shared.slots_are_free();
