@@ -11,6 +11,7 @@
 )]
 
 mod audit;
+mod beside;
 mod broken;
 mod cli;
 mod contract;
@@ -34,6 +35,7 @@ mod names;
 mod pipeline;
 mod queue;
 mod raw;
+mod replay;
 mod requests;
 mod sandbox;
 mod servers;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use dqhost::message::MessageId;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -96,6 +97,14 @@ fn a_producer_sends_and_does_nothing_else() {
         let window = ["--idempotency-key", key, "--dedup-window", "1ms"];
         sent(&producer, &[&["z"][..], &window].concat());
     }
+    // One that others have half removed is looked for, and what is left of it forgotten.
+    let key = ["w", "--idempotency-key", "c"];
+    let id = sent(&producer, &key);
+    let () = server.command(&["DEL", &format!("{{dp:default}}:msg:{id}")]);
+    let () = server.command(&["LREM", "{dp:default}:ready", "0", &id]);
+    let () = server.command(&["HSET", "{dp:default}:attempts", &id, "1:0"]);
+    let () = server.command(&["DEL", "{dp:default}:dedup"]);
+    assert_eq!(sent(&producer, &key), id);
     nothing_is_left_over(&server, "dq-producer");
     let id = sent(&producer, &["y"]);
     for args in [
@@ -114,7 +123,7 @@ fn a_producer_sends_and_does_nothing_else() {
     let mut host = Host::start(&producer, &["--handler", handler.to_str().unwrap()]);
     host.wait_for_start("trying again until the store answers");
     let before = stats(&server.url(), "default");
-    assert_eq!((&before["ready"], &before["unack"]), (&4.into(), &0.into()));
+    assert_eq!((&before["ready"], &before["unack"]), (&5.into(), &0.into()));
     // Nor by hand: no payload can be read, and no key of another program.
     for words in [
         &["GET", &format!("{{dp:default}}:msg:{id}")][..],
@@ -149,7 +158,15 @@ fn all_work(server: &Server, host: &str) {
     let payload = format!("{{dp:default}}:msg:{foreign}");
     let () = server.command(&["SET", &payload, "children", "EX", "3600"]);
     let () = server.command(&["ZADD", "{dp:default}:pending", "1", foreign]);
-    sent(&url, &["children"]);
+    // As one leaves it that gave up.
+    let () = server.command(&["SET", "{dp:default}:msg:garbage", "x", "EX", "3600"]);
+    let () = server.command(&["SADD", "{dp:default}:garbage", "garbage"]);
+    let parent = sent(&url, &["children"]);
+    // The first id that it sends was there before.
+    for call in 0..2 {
+        let child = MessageId::derived("default", &parent, call);
+        let () = server.command(&["HSET", "{dp:children}:retry:cnt", child.as_str(), "3"]);
+    }
     sent(
         &url,
         &["children", "--header", "then=nack", "--retries", "1"],
