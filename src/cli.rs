@@ -40,6 +40,7 @@ mod run;
 mod sandbox;
 mod screen;
 mod send;
+mod signals;
 mod steer;
 mod time;
 mod up;

@@ -32,6 +32,7 @@ pub use draw::{draw, key_lines};
 pub use print::{Picture, picture};
 pub use prompt::Grammar;
 pub use state::{Settings, State};
+use terminal::Unread;
 pub use theme::Theme;
 pub use thread::{DashboardEnd, DashboardThread};
 use update::{Effect, Event};
@@ -60,7 +61,17 @@ pub struct Setup {
 /// which is an error. The terminal is given back as it was, also when this panics.
 ///
 /// It blocks its thread while nobody reads the terminal: see [`DashboardThread`].
-pub async fn run(setup: Setup, mut wires: Wires, end: impl Future<Output = ()>) -> io::Result<()> {
+pub async fn run(setup: Setup, wires: Wires, end: impl Future<Output = ()>) -> io::Result<()> {
+    run_until(setup, wires, end, Arc::default()).await
+}
+
+/// [`run`], with what may be done about output that is not read.
+async fn run_until(
+    setup: Setup,
+    mut wires: Wires,
+    end: impl Future<Output = ()>,
+    unread: Arc<Unread>,
+) -> io::Result<()> {
     let Setup {
         settings,
         grammar,
@@ -69,7 +80,7 @@ pub async fn run(setup: Setup, mut wires: Wires, end: impl Future<Output = ()>) 
     let first = Arc::clone(&wires.snapshots.borrow_and_update());
     let mut state = State::new(settings, first, Arc::clone(&wires.logs));
     state.lines = memory::load(lines.as_deref());
-    let mut screen = terminal::Screen::take()?;
+    let mut screen = terminal::Screen::take(unread)?;
     let mut keys = input::Input::open()?;
     let mut suspensions = signal(SignalKind::from_raw(SIGTSTP))?;
     let mut resizes = signal(SignalKind::window_change())?;

@@ -2,6 +2,7 @@
 
 use std::io::{self, Stdout, Write};
 use std::mem::ManuallyDrop;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crossterm::event::{DisableBracketedPaste, EnableBracketedPaste};
 use crossterm::terminal::{
@@ -12,6 +13,7 @@ use crossterm::{cursor, execute, queue};
 use ratatui::backend::CrosstermBackend;
 use ratatui::layout::{Position, Rect};
 use ratatui::{Frame, Terminal};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{QueueSelector, tcflush};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -22,6 +24,7 @@ const SIGCONT: i32 = rustix::process::Signal::CONT.as_raw();
 pub(super) struct Screen {
     /// Never dropped: it would show the cursor, which is done here, and panic when the terminal is gone.
     terminal: ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>,
+    unread: Arc<Unread>,
 }
 
 fn enter() -> io::Result<()> {
@@ -52,9 +55,51 @@ pub(super) fn size() -> io::Result<(u16, u16)> {
     crossterm::terminal::size()
 }
 
-/// Discards what was written and not read, so that whoever waits to write goes on. It never waits.
-pub(super) fn discard_unread() {
+/// What becomes of output that nobody reads, at the end. A std mutex: nothing that waits is done while it
+/// is held.
+#[derive(Debug, Default)]
+pub(super) struct Unread(Mutex<Ending>);
+
+#[derive(Debug, Default)]
+struct Ending {
+    discards: bool,
+    /// What is written from now on gives the terminal back and is not discarded.
+    gives_back: bool,
+}
+
+impl Unread {
+    /// Discards what was written and not read, so that whoever waits to write goes on.
+    pub(super) fn discard(&self) {
+        let mut ending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        ending.discards = true;
+        if !ending.gives_back {
+            discard_output();
+        }
+    }
+
+    /// Makes room for what gives the terminal back, if it would have to wait.
+    fn give_back(&self) {
+        let mut ending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        ending.gives_back = true;
+        if ending.discards || !has_room() {
+            discard_output();
+        }
+    }
+}
+
+fn discard_output() {
     let _ = tcflush(rustix::stdio::stdout(), QueueSelector::OFlush);
+}
+
+/// False when the terminal is full.
+fn has_room() -> bool {
+    let stdout = rustix::stdio::stdout();
+    let mut wait = [PollFd::new(&stdout, PollFlags::OUT)];
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut wait, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
 /// Gives back only what can be given back without writing to the terminal. It never waits.
@@ -63,11 +108,12 @@ pub(super) fn restore_settings() {
 }
 
 impl Screen {
-    pub(super) fn take() -> io::Result<Self> {
+    pub(super) fn take(unread: Arc<Unread>) -> io::Result<Self> {
         enter()?;
         match Terminal::new(CrosstermBackend::new(io::stdout())) {
             Ok(terminal) => Ok(Self {
                 terminal: ManuallyDrop::new(terminal),
+                unread,
             }),
             Err(error) => {
                 leave();
@@ -115,6 +161,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
+        self.unread.give_back();
         leave();
     }
 }

@@ -4,13 +4,15 @@
 use std::future::Future;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::{Setup, run, terminal};
+use super::terminal::{self, Unread};
+use super::{Setup, run_until};
 use crate::control::Wires;
 
 /// How long a dashboard that was told to end may take to write what it has begun.
@@ -37,6 +39,7 @@ pub enum DashboardEnd {
 /// A dashboard that runs.
 pub struct DashboardThread {
     ended: oneshot::Receiver<DashboardEnd>,
+    unread: Arc<Unread>,
 }
 
 impl DashboardThread {
@@ -52,9 +55,11 @@ impl DashboardThread {
         end: impl Future<Output = ()> + Send + 'static,
     ) -> io::Result<Self> {
         let (sender, ended) = oneshot::channel();
+        let unread = Arc::<Unread>::default();
+        let in_thread = Arc::clone(&unread);
         let work = move || {
             let runtime = Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(run(setup, wires, end))
+            runtime.block_on(run_until(setup, wires, end, in_thread))
         };
         std::thread::Builder::new()
             .name("dashboard".to_owned())
@@ -66,7 +71,7 @@ impl DashboardThread {
                 };
                 let _ = sender.send(end);
             })?;
-        Ok(Self { ended })
+        Ok(Self { ended, unread })
     }
 
     /// Returns when the dashboard has ended and given the terminal back. It may be called again after
@@ -86,7 +91,7 @@ impl DashboardThread {
         }
         let limit = Instant::now() + DISCARD_LIMIT;
         while Instant::now() < limit {
-            terminal::discard_unread();
+            self.unread.discard();
             if tokio::time::timeout(DISCARD_EVERY, self.ended())
                 .await
                 .is_ok()

@@ -266,13 +266,13 @@ mistakes! {
         "        let (sender, ended) = oneshot::channel();
         if crate::mutant::is(\"shared-screen\") {
             tokio::spawn(async move {
-                let end = match run(setup, wires, end).await {
+                let end = match run_until(setup, wires, end, Arc::default()).await {
                     Ok(()) => DashboardEnd::Left,
                     Err(error) => DashboardEnd::TerminalGone(error),
                 };
                 let _ = sender.send(end);
             });
-            return Ok(Self { ended });
+            return Ok(Self { ended, unread: Arc::default() });
         }\n"];
     // A message is acked before its handler has run.
     "acked-first", Redis, calm, "is lost", [Source "host/lane.rs":
