@@ -90,6 +90,8 @@ if redis.call('zrank', KEYS[1], ARGV[2]) ~= nil then redis.call('zadd', KEYS[1],
 enum Layout {
     Plain,
     HashTag,
+    /// `UseCustomPrefix("shop")`, of which the payloads keep `dp`.
+    Prefix,
 }
 
 impl Layout {
@@ -101,6 +103,8 @@ impl Layout {
         Some(match self {
             Self::Plain => format!("dp:{queue}:{name}"),
             Self::HashTag => format!("{{dp:{queue}}}:{name}"),
+            Self::Prefix if name.starts_with("msg:") => format!("dp:{queue}:{name}"),
+            Self::Prefix => format!("shop:{queue}:{name}"),
         })
     }
 }
@@ -427,7 +431,11 @@ async fn one(mut replay: Replay<'_>, line: usize, part: Part) {
 
 async fn at_every_line(layout: Layout, parts: &[Part]) {
     let server = RedisServer::start_with(&["--appendonly", "no"]);
-    let store = server.store_with(matches!(layout, Layout::HashTag)).await;
+    let store = match layout {
+        Layout::Plain => server.store_with(false).await,
+        Layout::HashTag => server.store_with(true).await,
+        Layout::Prefix => server.store_named(false, "shop").await,
+    };
     let client = redis::Client::open(server.url()).unwrap();
     let redis = client.get_multiplexed_async_connection().await.unwrap();
     let recordings = RECORDINGS.map(|(name, text)| (name, recording(text)));
@@ -470,7 +478,7 @@ async fn at_every_line(layout: Layout, parts: &[Part]) {
 
 #[tokio::test]
 async fn our_host_takes_over_at_every_line() {
-    for layout in [Layout::Plain, Layout::HashTag] {
+    for layout in [Layout::Plain, Layout::HashTag, Layout::Prefix] {
         at_every_line(layout, &[Part::All]).await;
     }
 }
@@ -485,7 +493,7 @@ async fn our_host_does_its_part_and_gives_back_at_every_line() {
         Part::Reject,
         Part::Ack,
     ];
-    for layout in [Layout::Plain, Layout::HashTag] {
+    for layout in [Layout::Plain, Layout::HashTag, Layout::Prefix] {
         at_every_line(layout, &parts).await;
     }
 }
