@@ -114,7 +114,7 @@ pub(crate) fn violations(events: &[Event]) -> Vec<Violation> {
         judge(id, message, &mut checker.wrong);
     }
     checker.conservation();
-    times::drains_in_time(events, &mut checker.wrong);
+    times::drains_without_a_pause(events, &mut checker.wrong);
     times::works_again(events, &mut checker.wrong);
     checker.wrong.sort();
     checker.wrong

@@ -288,7 +288,20 @@ fn what_takes_too_long_is_found() {
         words(&[&start[..], &events, &end].concat())
     };
     assert_eq!(late(21.0, Vec::new()), Vec::<String>::new());
-    assert!(late(35.0, Vec::new())[0].contains("until everything had ended"));
+    assert!(late(35.0, Vec::new())[0].contains("nothing ended for 15000 ms"));
+    // A machine that takes its time is no fault, and one message that is stuck is.
+    let slow = |until: u32| {
+        let works =
+            (4..until / 5).map(|n| at(f64::from(n * 5), settled("x", n, Outcome::ToBeRetried)));
+        let start = [at(0.0, totals(0, 0, 0)), at(20.0, What::Quiet)];
+        let events = start
+            .into_iter()
+            .chain(works)
+            .chain([at(60.0, What::Drained)]);
+        words(&events.collect::<Vec<_>>())
+    };
+    assert_eq!(slow(60), Vec::<String>::new());
+    assert!(slow(45)[0].contains("nothing ended for 20000 ms"));
     let back = || at(1.0, What::Back { processes: vec![A] });
     assert!(late(21.0, vec![back()])[0].contains("does not work"));
     assert!(late(21.0, vec![back(), at(6.5, What::Works { by: A })])[0].contains("does not work"));
