@@ -241,8 +241,11 @@ mod tests {
         let others = tokio::spawn({
             let (store, is_over) = (Arc::clone(&store), Arc::clone(&is_over));
             async move {
-                while !is_over.load(SeqCst) {
+                let mut new = 0;
+                // Not so many that the old ones are too old to be looked at.
+                while !is_over.load(SeqCst) && new < (GROUPED_MAX - 3000) / 2 {
                     die(&*store, 10, "new").await;
+                    new += 10;
                 }
             }
         });
