@@ -5,9 +5,9 @@
 -- KEYS[1] {dp:<queue>}:garbage    set   ids to bury
 -- KEYS[2] {dp:<queue>}:dead       zset  id -> time of death, unix seconds
 -- KEYS[3] {dp:<queue>}:retry:cnt  hash  id -> retries left
--- KEYS[4] {dp:<queue>}:attempts   hash  id -> "failed:released"; of a dead letter
---                                       "failed:released:left", so that a redrive can give the
---                                       whole budget again
+-- KEYS[4] {dp:<queue>}:attempts   hash  id -> "failed:released"; of a dead letter, and of an id whose
+--                                       retries others took away, "failed:released:left", so that a
+--                                       redrive can give the whole budget again
 -- KEYS[5] {dp:<queue>}:stats      hash  totals
 -- KEYS[6] {dp:<queue>}:history    hash  id -> failed attempts, one JSON object a line
 -- KEYS[7] {dp:<queue>}:headers    hash  id -> JSON
@@ -47,7 +47,7 @@ local function bury(i, id)
   kept[#kept + 1] = id
   kept[#kept + 1] = string.format('%d:%d:%d', failed or 0, released or 0,
     tonumber(left[i] or '0') or 0)
-  if not left[i] then
+  if not left[i] and not string.match(tries[i] or '', ':%d+:%d+$') then
     -- Only delayqueue takes the retries away, when it gives up. It keeps no reason.
     reasons[#reasons + 1] = id
     reasons[#reasons + 1] = appended(lines[i], string.format(

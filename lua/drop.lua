@@ -16,7 +16,7 @@
 -- Returns for each message 1; 0 when its lease is lost or its payload is there, or 2 when what is
 -- there is no payload, and then nothing of it is touched.
 -- Crash safety: one script. A repeat answers 0 and changes nothing. If nobody calls it, the lease ends,
--- and the id comes up again.
+-- and `collect_garbage` drops the id, which still has no retries on record.
 -- include: held
 local unack, counts, stats = KEYS[1], KEYS[2], KEYS[6]
 local ids, lefts, tries = claims(1, 3)

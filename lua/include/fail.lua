@@ -47,6 +47,9 @@ local function fail(keys, failed)
     history[#history + 1] = entry.id
     history[#history + 1] = appended(lines[i], entry.record)
     if entry.final or remaining <= 0 then
+      -- Retries that a delayqueue producer took away: `collect_garbage` knows by the third number that
+      -- the last attempt is on record.
+      if not left[i] then attempts[#attempts] = attempts[#attempts] .. ':0' end
       buried[#buried + 1] = entry.id
     else
       counts[#counts + 1] = entry.id

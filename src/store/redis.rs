@@ -47,6 +47,7 @@ mod open;
 mod overview;
 mod queues;
 mod read;
+mod reserved;
 mod route;
 mod scripts;
 mod sentinel;

@@ -419,40 +419,97 @@ fn a_host_logs_what_it_dropped_and_stats_count_it() {
     assert_eq!(counts["dead"], 0);
 }
 
-/// `TryIntercept` takes the payload and the retry count, which is half of a token.
+/// `TryIntercept` of a message that is in unack takes the retry count, which is half of a token, and
+/// leaves the payload.
 #[tokio::test]
 async fn an_intercept_during_a_delivery_leaves_its_answer_valid() {
     let server = RedisServer::start();
     let store = server.store().await;
-    for (how, acked) in [
-        (Settlement::ACK, 1),
-        (nack(None), 0),
-        (nack(Some(LONG)), 0),
-        (reject(), 0),
-    ] {
-        let before = totals(&*store).await;
-        let claim = intercepted(&server, &store).await.claim;
-        let extended = store.extend(&queue(), &[claim.clone()], LONG).await;
-        assert_eq!(extended.unwrap(), [Settled::Done]);
-        assert_eq!(settle(&*store, &claim, how.clone()).await, Settled::Done);
-        nothing_is_delivered(&*store).await;
-        let after = totals(&*store).await;
-        assert_eq!(after.acked - before.acked, acked, "{how:?}");
-        assert_eq!(after.dropped - before.dropped, 1 - acked, "{how:?}");
-        assert_eq!((after.dead, after.expired), (0, 0), "{how:?}");
-    }
-    let claim = intercepted(&server, &store).await.claim;
-    let released = store.release(&queue(), &[claim]).await.unwrap();
-    assert_eq!(released, [Settled::Done]);
+    let delivery = intercepted(&server, &store).await;
+    let extended = store
+        .extend(&queue(), &[delivery.claim.clone()], LONG)
+        .await;
+    assert_eq!(extended.unwrap(), [Settled::Done]);
+    let acked = settle(&*store, &delivery.claim, Settlement::ACK).await;
+    assert_eq!(acked, Settled::Done);
     nothing_is_delivered(&*store).await;
+    let totals = totals(&*store).await;
+    assert_eq!((totals.acked, totals.dead, totals.expired), (1, 0, 0));
+}
+
+/// It has failed once, by our handler, and nobody else has tried it.
+#[tokio::test]
+async fn what_was_intercepted_is_not_retried_and_keeps_the_reason_of_its_handler() {
+    let server = RedisServer::start();
+    let store = server.store().await;
+    for how in [nack(None), nack(Some(LONG)), reject()] {
+        let id = intercepted(&server, &store).await.claim;
+        assert_eq!(settle(&*store, &id, how.clone()).await, Settled::Done);
+        bury(&*store).await;
+        let record = store.get(&queue(), &id.id).await.unwrap().unwrap();
+        assert_eq!((record.state, record.attempts), (State::Dead, 1), "{how:?}");
+        let last = record.last_attempt().unwrap();
+        let (Settlement::Reject { attempt } | Settlement::Nack { attempt, .. }) = how else {
+            unreachable!()
+        };
+        assert_eq!((last, record.history.len()), (&attempt, 1));
+    }
 }
 
 async fn intercepted(server: &RedisServer, store: &Arc<dyn Store>) -> Delivery {
     let id = send(&**store, "x", Due::NOW, 3).await;
     let delivery = reserve_one(&**store, LONG).await;
-    let () = server.command(&["DEL", &payload_key(id.as_str())]);
+    let () = server.command(&["LREM", &key("ready"), "0", id.as_str()]);
+    let () = server.command(&["ZREM", &key("pending"), id.as_str()]);
     let () = server.command(&["HDEL", &key("retry:cnt"), id.as_str()]);
+    let () = server.command(&["LREM", &key("retry"), "0", id.as_str()]);
     delivery
+}
+
+/// Ids that an ack of delayqueue has left behind stand before a message, more than there are slots.
+#[tokio::test]
+async fn what_is_dropped_leaves_its_slots_to_the_messages_behind_it() {
+    let server = RedisServer::start();
+    let store = server.store().await;
+    for n in 0..200 {
+        let () = server.command(&["LPUSH", &key("ready"), &format!("ghost-{n}")]);
+    }
+    let id = send(&*store, "x", Due::NOW, 3).await;
+    let reserved = reserve(&*store, 16, LONG).await;
+    let ids: Vec<_> = reserved.into_iter().map(|d| d.claim.id).collect();
+    assert_eq!(ids, [id]);
+    assert_eq!(totals(&*store).await.dropped, 200);
+}
+
+/// Between its reservation and the moment at which it would be dropped the host dies.
+#[tokio::test]
+async fn what_is_left_of_an_acked_message_is_dropped_also_after_a_crash() {
+    let server = RedisServer::start();
+    let store = server.store().await;
+    let () = server.command(&["ZADD", &key("unack"), "1000", "ghost"]);
+    advance_until(&*store, |advanced| advanced.expired == 1).await;
+    nothing_is_delivered(&*store).await;
+    let totals = totals(&*store).await;
+    assert_eq!((totals.dropped, totals.dead), (1, 0));
+}
+
+/// One of a producer that records no retries has them on record once its payload was seen.
+#[tokio::test]
+async fn a_message_without_retries_on_record_gets_them_when_its_payload_was_seen() {
+    let server = RedisServer::start();
+    let store = server.store().await;
+    let () = server.command(&["SET", &payload_key("a"), "x"]);
+    let () = server.command(&["LPUSH", &key("ready"), "a"]);
+    let first = reserve_one(&*store, LONG).await;
+    assert_eq!((first.attempt, first.attempts_max), (1, 4));
+    let left: String = server.command(&["HGET", &key("retry:cnt"), "a"]);
+    assert_eq!(left, "3");
+    assert_eq!(
+        settle(&*store, &first.claim, nack(None)).await,
+        Settled::Done
+    );
+    let second = reserve_one(&*store, LONG).await;
+    assert_eq!((second.attempt, second.attempts_max), (2, 4));
 }
 
 #[tokio::test]

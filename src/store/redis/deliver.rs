@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, Value};
 
 use super::advance::{ADVANCE, promote, since};
-use super::decode::{self, bytes, decode, settled, text, unexpected};
+use super::decode::{bytes, decode, settled, unexpected};
 use super::foreign::{is_foreign, persist};
 use super::keys::Keys;
+use super::reserved::{Reserved, reservation, reserved};
 use super::{
-    Advanced, BATCH_MAX, Claim, Delivery, First, MessageId, QueueName, RedisStore, Reservation,
-    Settled, StoreResult, Token, evalsha, ms, scripts,
+    Advanced, BATCH_MAX, Claim, Delivery, MessageId, QueueName, RedisStore, Reservation, Settled,
+    StoreResult, evalsha, ms, scripts,
 };
-use crate::store::common;
 
 /// Messages whose history a script rewrites at most: each may be 6 KiB.
 pub(super) const FAIL_STEP: usize = 100;
@@ -33,76 +33,8 @@ pub(super) fn add_claim(command: &mut Cmd, claim: &Claim) {
     command.arg(claim.id.as_str()).arg(left).arg(attempts);
 }
 
-fn reservation(k: &Keys, wanted: Reservation, guesses: &[MessageId]) -> Cmd {
-    let (one, other) = match wanted.first {
-        First::Ready => (&k.ready, &k.retry),
-        First::Retry => (&k.retry, &k.ready),
-    };
-    let keys = [
-        one,
-        other,
-        &k.unack,
-        &k.counts,
-        &k.attempts,
-        &k.due,
-        &k.headers,
-        &k.paused,
-    ];
-    let payloads: Vec<String> = guesses.iter().map(|id| k.message(id)).collect();
-    let keys = keys.into_iter().chain(&payloads).map(String::as_str);
-    let mut command = evalsha(&scripts::READY_TO_UNACK, keys);
-    command
-        .arg(wanted.max.min(BATCH_MAX))
-        .arg(ms(wanted.lease))
-        .arg(wanted.retries_default);
-    for id in guesses {
-        command.arg(id.as_str());
-    }
-    command
-}
-
-/// What a reservation brought.
-#[derive(Debug)]
-struct Reserved {
-    deliveries: Vec<Delivery>,
-    /// Those of them that had no retries on record.
-    bare: Vec<MessageId>,
-}
-
-/// What `ready_to_unack` answers, with the payloads of those that were guessed.
-fn reserved(mut fields: Vec<Value>, guesses: &[MessageId]) -> Reserved {
-    let payloads = fields.split_off(fields.len().saturating_sub(guesses.len()));
-    let mut deliveries = Vec::with_capacity(fields.len() / 6);
-    let mut bare = Vec::new();
-    for parts in fields.chunks_exact_mut(6) {
-        let mut part = |index: usize| text(std::mem::replace(&mut parts[index], Value::Nil));
-        let (id, left, attempts, due, headers) = (part(0), part(1), part(2), part(3), part(4));
-        let failed = decode::failed(&attempts);
-        let id = MessageId::from(id);
-        if parts[5] == Value::Int(1) {
-            bare.push(id.clone());
-        }
-        deliveries.push(Delivery {
-            claim: Claim {
-                id,
-                token: Token(format!("{left}/{attempts}")),
-            },
-            payload: None,
-            headers: common::headers(&headers),
-            attempt: failed.saturating_add(1),
-            attempts_max: failed
-                .saturating_add(1)
-                .saturating_add(left.parse::<u32>().unwrap_or(0)),
-            due_at_ms: due.parse().ok(),
-        });
-    }
-    for (id, payload) in guesses.iter().zip(payloads) {
-        if let Some(delivery) = deliveries.iter_mut().find(|d| d.claim.id == *id) {
-            delivery.payload = bytes(payload);
-        }
-    }
-    Reserved { deliveries, bare }
-}
+/// Reservations in a row, while ids are removed instead of given out.
+const REFILLS_MAX: usize = 100;
 
 impl RedisStore {
     pub(super) async fn reserve_messages(
@@ -110,15 +42,57 @@ impl RedisStore {
         queue: &QueueName,
         wanted: Reservation,
     ) -> StoreResult<Vec<Delivery>> {
-        if wanted.max == 0 {
-            return Ok(Vec::new());
-        }
         let k = self.keys(queue);
+        self.fill(queue, &k, wanted, Vec::new()).await
+    }
+
+    /// Reserves until there are as many as wanted or nothing more waits: what is removed instead of
+    /// given out leaves room for others.
+    async fn fill(
+        &self,
+        queue: &QueueName,
+        k: &Keys,
+        wanted: Reservation,
+        mut deliveries: Vec<Delivery>,
+    ) -> StoreResult<Vec<Delivery>> {
+        for _ in 0..REFILLS_MAX {
+            let max = wanted.max.saturating_sub(deliveries.len());
+            if max == 0 {
+                break;
+            }
+            match self
+                .reserve_once(queue, k, Reservation { max, ..wanted })
+                .await
+            {
+                Ok((more, is_whole)) => {
+                    deliveries.extend(more);
+                    if is_whole {
+                        break;
+                    }
+                }
+                Err(error) if deliveries.is_empty() => return Err(error),
+                // The next reservation meets it again.
+                Err(_) => break,
+            }
+        }
+        Ok(deliveries)
+    }
+
+    /// One reservation, and whether each id that left its list is among the deliveries.
+    async fn reserve_once(
+        &self,
+        queue: &QueueName,
+        k: &Keys,
+        wanted: Reservation,
+    ) -> StoreResult<(Vec<Delivery>, bool)> {
         let guesses = self.guesses.take(&k.wake);
-        let command = reservation(&k, wanted, &guesses);
+        let command = reservation(k, wanted, &guesses);
         let answer = self.one(&self.work, RESERVE, command).await?;
-        self.with_payloads(queue, &k, reserved(answer, &guesses))
-            .await
+        let reserved = reserved(answer, &guesses);
+        let taken = reserved.taken;
+        let deliveries = self.with_payloads(queue, k, reserved).await?;
+        let is_whole = deliveries.len() >= taken;
+        Ok((deliveries, is_whole))
     }
 
     /// Both in one round trip, and one more for the payloads that were not guessed.
@@ -150,7 +124,11 @@ impl RedisStore {
             .map(|fields| reserved(fields, &guesses));
         match (advanced, reserved) {
             (Ok(advanced), Ok(reserved)) => {
-                let deliveries = self.with_payloads(queue, &k, reserved).await?;
+                let taken = reserved.taken;
+                let mut deliveries = self.with_payloads(queue, &k, reserved).await?;
+                if deliveries.len() < taken {
+                    deliveries = self.fill(queue, &k, wanted, deliveries).await?;
+                }
                 Ok((since(answered, advanced), deliveries))
             }
             (Err(error), Ok(reserved)) => {
@@ -176,11 +154,14 @@ impl RedisStore {
         let Reserved {
             mut deliveries,
             bare,
+            ..
         } = reserved;
-        if deliveries.iter().all(|delivery| delivery.payload.is_some()) {
+        let has_all = deliveries.iter().all(|delivery| delivery.payload.is_some());
+        if has_all && bare.is_empty() {
             return Ok(deliveries);
         }
-        for from in (0..deliveries.len()).step_by(PAYLOADS_STEP) {
+        let missing = if has_all { 0 } else { deliveries.len() };
+        for from in (0..missing).step_by(PAYLOADS_STEP) {
             let step = from..deliveries.len().min(from + PAYLOADS_STEP);
             match self.payloads(k, &deliveries[step.clone()]).await {
                 Ok(payloads) => {
@@ -194,25 +175,53 @@ impl RedisStore {
                 }
             }
         }
-        let is_empty = |d: &Delivery| d.payload.is_none() && bare.contains(&d.claim.id);
-        if bare.is_empty() || !deliveries.iter().any(is_empty) {
+        if bare.is_empty() {
             return Ok(deliveries);
         }
-        let empty: Vec<Claim> = deliveries
-            .iter()
-            .filter(|d| is_empty(d))
-            .map(|d| d.claim.clone())
-            .collect();
-        match self.drop_empty(queue, k, &empty).await {
-            Ok(others) => {
-                deliveries.retain(|d| !is_empty(d) || others.contains(&d.claim.id));
-                Ok(deliveries)
-            }
+        match self.see_to_bare(queue, k, &mut deliveries, &bare).await {
+            Ok(()) => Ok(deliveries),
             Err(error) => {
                 self.give_back(queue, deliveries).await;
                 Err(error)
             }
         }
+    }
+
+    /// Puts the retries of messages on record that had none, and drops what has no payload either. In
+    /// this order: what has retries on record is a message, whatever becomes of this host.
+    async fn see_to_bare(
+        &self,
+        queue: &QueueName,
+        k: &Keys,
+        deliveries: &mut Vec<Delivery>,
+        bare: &[MessageId],
+    ) -> StoreResult<()> {
+        let (mut budgets, mut empty) = (Vec::new(), Vec::new());
+        for delivery in deliveries.iter().filter(|d| bare.contains(&d.claim.id)) {
+            let claim = &delivery.claim;
+            match claim.token.0.split_once('/') {
+                _ if delivery.payload.is_none() => empty.push(claim.clone()),
+                Some((left, _)) if !left.is_empty() => budgets.push((claim.id.as_str(), left)),
+                _ => {}
+            }
+        }
+        if !budgets.is_empty() {
+            let mut command = redis::cmd("HSET");
+            command.arg(&k.counts);
+            for (id, left) in budgets {
+                command.arg(id).arg(left);
+            }
+            self.work.run(Operation::ReadPayloads, &[command]).await?;
+        }
+        if empty.is_empty() {
+            return Ok(());
+        }
+        let others = self.drop_empty(queue, k, &empty).await?;
+        deliveries.retain(|d| {
+            let is_empty = d.payload.is_none() && bare.contains(&d.claim.id);
+            !is_empty || others.contains(&d.claim.id)
+        });
+        Ok(())
     }
 
     /// The payloads of reserved messages. A TTL that a delayqueue producer put on one is taken
@@ -306,38 +315,5 @@ impl RedisStore {
             command
         };
         self.each_claim(Operation::Release, claims, base).await
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn reserved_messages_of_any_form_are_read(
-            fields in prop::collection::vec(
-                prop_oneof![
-                    Just(Value::Nil),
-                    any::<i64>().prop_map(Value::Int),
-                    "[0-9]{1,12}(:[0-9]{1,12}){0,2}".prop_map(|text| Value::BulkString(text.into())),
-                    any::<Vec<u8>>().prop_map(Value::BulkString),
-                ],
-                0..24,
-            ),
-            guesses in 0_usize..3,
-        ) {
-            let guesses: Vec<MessageId> = (0..guesses).map(|n| n.to_string().into()).collect();
-            let (count, guessed) = (fields.len(), guesses.len());
-            let read = reserved(fields, &guesses).deliveries;
-            prop_assert_eq!(read.len(), count.saturating_sub(guessed) / 6);
-            for delivery in read {
-                prop_assert!(delivery.attempt >= 1 && delivery.attempt <= delivery.attempts_max);
-                let mut command = redis::cmd("X");
-                add_claim(&mut command, &delivery.claim);
-                prop_assert_eq!(command.args_iter().len(), 4);
-            }
-        }
     }
 }

@@ -1,0 +1,127 @@
+//! What asks for a reservation, and what answers it.
+
+use redis::{Cmd, Value};
+
+use super::decode::{self, bytes, text};
+use super::keys::Keys;
+use super::{
+    BATCH_MAX, Claim, Delivery, First, MessageId, Reservation, Token, evalsha, ms, scripts,
+};
+use crate::store::common;
+
+/// What asks for a reservation; the payloads of `guesses` come with it if they are among them.
+pub(super) fn reservation(k: &Keys, wanted: Reservation, guesses: &[MessageId]) -> Cmd {
+    let (one, other) = match wanted.first {
+        First::Ready => (&k.ready, &k.retry),
+        First::Retry => (&k.retry, &k.ready),
+    };
+    let keys = [
+        one,
+        other,
+        &k.unack,
+        &k.counts,
+        &k.attempts,
+        &k.due,
+        &k.headers,
+        &k.paused,
+    ];
+    let payloads: Vec<String> = guesses.iter().map(|id| k.message(id)).collect();
+    let keys = keys.into_iter().chain(&payloads).map(String::as_str);
+    let mut command = evalsha(&scripts::READY_TO_UNACK, keys);
+    command
+        .arg(wanted.max.min(BATCH_MAX))
+        .arg(ms(wanted.lease))
+        .arg(wanted.retries_default);
+    for id in guesses {
+        command.arg(id.as_str());
+    }
+    command
+}
+
+/// What a reservation brought.
+#[derive(Debug)]
+pub(super) struct Reserved {
+    /// Ids that left their lists.
+    pub taken: usize,
+    pub deliveries: Vec<Delivery>,
+    /// Those of them that had no retries on record.
+    pub bare: Vec<MessageId>,
+}
+
+/// What `ready_to_unack` answers, with the payloads of those that were guessed.
+pub(super) fn reserved(mut answer: Vec<Value>, guesses: &[MessageId]) -> Reserved {
+    let mut fields = answer.split_off(answer.len().min(1));
+    let taken = match answer.first() {
+        Some(Value::Int(taken)) => usize::try_from(*taken).unwrap_or(0),
+        _ => 0,
+    };
+    let payloads = fields.split_off(fields.len().saturating_sub(guesses.len()));
+    let mut deliveries = Vec::with_capacity(fields.len() / 6);
+    let mut bare = Vec::new();
+    for parts in fields.chunks_exact_mut(6) {
+        let mut part = |index: usize| text(std::mem::replace(&mut parts[index], Value::Nil));
+        let (id, left, attempts, due, headers) = (part(0), part(1), part(2), part(3), part(4));
+        let failed = decode::failed(&attempts);
+        let id = MessageId::from(id);
+        if parts[5] == Value::Int(1) {
+            bare.push(id.clone());
+        }
+        deliveries.push(Delivery {
+            claim: Claim {
+                id,
+                token: Token(format!("{left}/{attempts}")),
+            },
+            payload: None,
+            headers: common::headers(&headers),
+            attempt: failed.saturating_add(1),
+            attempts_max: failed
+                .saturating_add(1)
+                .saturating_add(left.parse::<u32>().unwrap_or(0)),
+            due_at_ms: due.parse().ok(),
+        });
+    }
+    for (id, payload) in guesses.iter().zip(payloads) {
+        if let Some(delivery) = deliveries.iter_mut().find(|d| d.claim.id == *id) {
+            delivery.payload = bytes(payload);
+        }
+    }
+    Reserved {
+        taken,
+        deliveries,
+        bare,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::deliver::add_claim;
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn reserved_messages_of_any_form_are_read(
+            fields in prop::collection::vec(
+                prop_oneof![
+                    Just(Value::Nil),
+                    any::<i64>().prop_map(Value::Int),
+                    "[0-9]{1,12}(:[0-9]{1,12}){0,2}".prop_map(|text| Value::BulkString(text.into())),
+                    any::<Vec<u8>>().prop_map(Value::BulkString),
+                ],
+                0..24,
+            ),
+            guesses in 0_usize..3,
+        ) {
+            let guesses: Vec<MessageId> = (0..guesses).map(|n| n.to_string().into()).collect();
+            let (count, guessed) = (fields.len().saturating_sub(1), guesses.len());
+            let read = reserved(fields, &guesses).deliveries;
+            prop_assert_eq!(read.len(), count.saturating_sub(guessed) / 6);
+            for delivery in read {
+                prop_assert!(delivery.attempt >= 1 && delivery.attempt <= delivery.attempts_max);
+                let mut command = redis::cmd("X");
+                add_claim(&mut command, &delivery.claim);
+                prop_assert_eq!(command.args_iter().len(), 4);
+            }
+        }
+    }
+}
