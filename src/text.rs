@@ -5,13 +5,16 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 /// True for what must never reach a terminal as it is: C0 and C1 controls, DEL, the characters
-/// that reorder text, those that take no width, and line separators.
+/// that reorder text, those that are invisible (Unicode's `Default_Ignorable_Code_Point`), and line
+/// separators.
 fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c,
-            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
-            | '\u{e0000}'..='\u{e007f}')
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
+            | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// The text on one line, with every unsafe character written out as `\n`, `\u{1b}` and so on.
@@ -193,6 +196,23 @@ mod tests {
     }
 
     #[test]
+    fn fillers_joiners_and_variation_selectors_are_written_out() {
+        for c in [
+            '\u{3164}',
+            '\u{34f}',
+            '\u{fe00}',
+            '\u{fe0f}',
+            '\u{e0100}',
+            '\u{e01ef}',
+            '\u{ffa0}',
+        ] {
+            let written = format!("a\\u{{{:x}}}b", u32::from(c));
+            assert_eq!(printable(&format!("a{c}b")), written);
+            assert_ne!(printable_json(&format!("\"a{c}b\"")), format!("\"a{c}b\""));
+        }
+    }
+
+    #[test]
     fn lengths_of_time_and_numbers_are_short() {
         for (ms, text) in [
             (0, "0ms"),
@@ -252,14 +272,15 @@ mod tests {
         /// By ranges of its own, with what is likely to go wrong often enough.
         #[test]
         fn what_is_shown_stays_as_it_is_and_has_a_bound(
-            text in "[a\\\\ \u{0}-\u{1f}\u{7f}-\u{9f}\u{ad}\u{200b}-\u{200f}\u{202a}-\u{202e}\u{2066}-\u{2069}\u{feff}é✓]{0,40}",
+            text in "[a\\\\ \u{0}-\u{1f}\u{7f}-\u{9f}\u{ad}\u{200b}-\u{200f}\u{202a}-\u{202e}\u{2066}-\u{2069}\u{feff}\u{34f}\u{3164}\u{fe00}-\u{fe0f}\u{e0100}-\u{e01ef}é✓]{0,40}",
             max in 0_usize..80,
         ) {
             let safe = printable(&text);
             let bad = |c: char| {
                 c < ' ' || ('\u{7f}'..='\u{9f}').contains(&c) || ('\u{200b}'..='\u{200f}').contains(&c)
                     || ('\u{2028}'..='\u{202e}').contains(&c) || ('\u{2060}'..='\u{206f}').contains(&c)
-                    || c == '\u{feff}' || c == '\u{ad}'
+                    || c == '\u{feff}' || c == '\u{ad}' || c == '\u{34f}' || c == '\u{3164}'
+                    || ('\u{fe00}'..='\u{fe0f}').contains(&c) || ('\u{e0100}'..='\u{e01ef}').contains(&c)
             };
             prop_assert!(!safe.contains(bad), "{:?}", safe);
             prop_assert_eq!(printable(&safe), safe.clone());
