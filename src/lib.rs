@@ -25,6 +25,7 @@
 //! * [`verdict`]: what follows from how a handler ended; pure
 //! * [`queue`]: a queue for programs that handle messages themselves
 //! * [`store`]: the contract of a store, an embedded one and one in Redis; knows no handler
+//! * [`files`]: files on the disk, checked before they are used
 //! * [`text`]: text from outside, made fit for a terminal
 //! * [`clock`]: the time of a store that has no clock of its own
 //! * [`message`]: the vocabulary
@@ -33,6 +34,7 @@ pub mod cli;
 pub mod clock;
 pub mod control;
 pub mod dashboard;
+pub mod files;
 pub mod host;
 pub mod message;
 pub mod queue;

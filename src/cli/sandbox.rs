@@ -8,6 +8,7 @@ use clap::Args;
 
 use super::limits::{self, LimitArg};
 use super::{Usage, folder, number, time};
+use crate::files;
 use crate::message::QueueName;
 use crate::runtime::{ComponentFile, HandlerError, HttpRule, Limits, Permissions, Runtime};
 use crate::store::address::Endpoints;
@@ -163,6 +164,11 @@ impl SandboxArgs {
         })
     }
 
+    /// True if only certain files may be loaded.
+    pub(super) fn has_digests(&self) -> bool {
+        !self.handler_digest.is_empty()
+    }
+
     /// Reads a handler's file, if it is one that may be loaded.
     pub(super) fn read(
         &self,
@@ -186,20 +192,18 @@ impl SandboxArgs {
 
 /// What is in the file, without the line end that editors put there.
 fn secret(name: &str, path: &Path) -> Result<String, Usage> {
-    use std::io::Read;
     let fail = |reason: String| {
         Usage(format!(
             "--secret-file {name}: cannot read {}: {reason}",
             path.display()
         ))
     };
-    let mut text = String::new();
-    std::fs::File::open(path)
-        .and_then(|file| file.take(SECRET_MAX + 1).read_to_string(&mut text))
-        .map_err(|error| fail(error.to_string()))?;
-    if text.len() as u64 > SECRET_MAX {
+    let bytes = files::read_named(path, SECRET_MAX).map_err(|error| fail(error.to_string()))?;
+    if bytes.len() as u64 > SECRET_MAX {
         return Err(fail(format!("it has more than {SECRET_MAX} bytes")));
     }
+    let text = String::from_utf8(bytes).map_err(|_| fail("it is not text".to_owned()))?;
+    files::warn_if_public("the secret", path);
     let text = text.strip_suffix('\n').unwrap_or(&text);
     let text = text.strip_suffix('\r').unwrap_or(text);
     if text.contains('\0') {

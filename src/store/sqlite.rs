@@ -31,6 +31,7 @@ use crate::message::{Claim, Delivery, Due, MessageId, NewMessage, QueueName, Rec
 mod audit;
 mod dedup;
 mod deliver;
+mod disk;
 mod error;
 mod moving;
 mod open;

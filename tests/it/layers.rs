@@ -4,10 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// From the vocabulary to the program.
-const LAYERS: [&str; 11] = [
+const LAYERS: [&str; 12] = [
     "message",
     "clock",
     "text",
+    "files",
     "store",
     "queue",
     "verdict",
@@ -19,7 +20,7 @@ const LAYERS: [&str; 11] = [
 ];
 
 /// All that the dashboard may know of the rest: what it is told through `control`.
-const DASHBOARD_USES: [&str; 4] = ["message", "text", "control", "dashboard"];
+const DASHBOARD_USES: [&str; 5] = ["message", "text", "files", "control", "dashboard"];
 
 fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {

@@ -2,8 +2,9 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+use crate::files::{self, Owner};
 
 /// Bytes of the file before it makes room for a new one; one old one is kept.
 const FILE_MAX: u64 = 16 * 1024 * 1024;
@@ -31,12 +32,10 @@ impl LogFile {
                 1 => "dqhost".to_owned(),
                 number => format!("dqhost-{number}"),
             };
-            let lock = OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .mode(0o600)
-                .open(folder.join(format!("{name}.lock")))?;
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(false);
+            let lock = folder.join(format!("{name}.lock"));
+            let lock = files::open_ours(&lock, &options, Owner::Us)?;
             match lock.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => continue,
@@ -70,7 +69,7 @@ impl LogFile {
 
 fn append(path: &Path) -> io::Result<(File, u64)> {
     let mut options = OpenOptions::new();
-    let file = options.append(true).create(true).mode(0o600).open(path)?;
+    let file = files::open_ours(path, options.append(true).create(true), Owner::Us)?;
     let size = file.metadata()?.len();
     Ok((file, size))
 }
@@ -90,6 +89,25 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), b"one\ntwo\n");
         let old = std::fs::metadata(folder.path().join("dqhost.log.1")).unwrap();
         assert_eq!(old.len(), FILE_MAX);
+    }
+
+    #[test]
+    fn no_link_is_written_through_and_no_pipe_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("victim"), "content").unwrap();
+        for name in ["dqhost.lock", "dqhost.log"] {
+            std::os::unix::fs::symlink(at("victim"), at(name)).unwrap();
+            let error = LogFile::open(folder.path()).unwrap_err().to_string();
+            assert!(error.contains("is a symbolic link"), "{error}");
+            std::fs::remove_file(at(name)).unwrap();
+            let made = std::process::Command::new("mkfifo").arg(at(name)).status();
+            assert!(made.unwrap().success());
+            let error = LogFile::open(folder.path()).unwrap_err().to_string();
+            assert!(error.contains("is a named pipe"), "{error}");
+            std::fs::remove_file(at(name)).unwrap();
+        }
+        assert_eq!(std::fs::read(at("victim")).unwrap(), b"content");
     }
 
     #[test]

@@ -8,9 +8,9 @@ use redis::{
     Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
     RedisConnectionInfo, RedisError, RedisResult, TlsCertificates,
 };
-use tokio::io::AsyncReadExt;
 
 use super::sentinel::{self, Sentinels};
+use crate::files;
 use crate::store::address::Endpoints;
 use crate::store::{StoreError, StoreResult};
 
@@ -109,12 +109,10 @@ pub(super) fn mistake(what: String) -> RedisError {
 
 async fn read(path: &Path, what: &str, max: u64) -> RedisResult<Vec<u8>> {
     let fail = |reason: String| mistake(format!("{what} {}: {reason}", path.display()));
-    let mut bytes = Vec::new();
-    let reading = async {
-        let file = tokio::fs::File::open(path).await?;
-        file.take(max + 1).read_to_end(&mut bytes).await
-    };
-    reading.await.map_err(|error| fail(error.to_string()))?;
+    let named = path.to_owned();
+    let reading = tokio::task::spawn_blocking(move || files::read_named(&named, max));
+    let read = reading.await.map_err(|error| fail(error.to_string()))?;
+    let bytes = read.map_err(|error| fail(error.to_string()))?;
     if bytes.len() as u64 > max {
         return Err(fail(format!("it has more than {max} bytes")));
     }
@@ -136,6 +134,7 @@ async fn password(path: &Path) -> RedisResult<String> {
     let fail = |reason: &str| mistake(format!("{what} {}: {reason}", path.display()));
     let text = String::from_utf8(read(path, what, PASSWORD_MAX).await?)
         .map_err(|_| fail("it is not text"))?;
+    files::warn_if_public("the password file", path);
     let text = text.strip_suffix('\n').unwrap_or(&text);
     let text = text.strip_suffix('\r').unwrap_or(text);
     if text.is_empty() {
@@ -241,10 +240,13 @@ impl Server {
             None => None,
         };
         let client_tls = match (cert, key) {
-            (Some(cert), Some(key)) => Some(ClientTlsConfig {
-                client_cert: read_certificates(cert, "the file of --redis-cert").await?,
-                client_key: read(key, "the file of --redis-key", PEM_MAX).await?,
-            }),
+            (Some(cert), Some(key)) => {
+                files::warn_if_public("the key of --redis-key", key);
+                Some(ClientTlsConfig {
+                    client_cert: read_certificates(cert, "the file of --redis-cert").await?,
+                    client_key: read(key, "the file of --redis-key", PEM_MAX).await?,
+                })
+            }
             (None, None) => None,
             _ => {
                 let what = "a client certificate and its key are given together";

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
+use super::disk;
 use super::error::{Failure, store_error};
 use super::steps::Syncing;
 use super::thread::ConnectionThread;
@@ -158,6 +160,13 @@ fn open(options: SqliteOptions) -> StoreResult<SqliteStore> {
         Failure::Refused(reason) => unusable(reason),
         failure => store_error(&name, OPERATION, &failure),
     };
+    let path = path
+        .map(|path| match disk::prepare(&path) {
+            // SQLite meets it as well, and its error says what to do.
+            Err(error) if error.kind() != std::io::ErrorKind::Other => Ok(path),
+            prepared => prepared.map_err(|error| unusable(format!("it cannot be opened: {error}"))),
+        })
+        .transpose()?;
     let write = connect(path.as_deref(), options.durability).map_err(failed)?;
     let read = match &path {
         None => None,
@@ -188,17 +197,28 @@ fn open(options: SqliteOptions) -> StoreResult<SqliteStore> {
     })
 }
 
+/// A file is opened at the very path that was checked. SQLite itself follows no link at its companions.
+const FILE_FLAGS: OpenFlags = OpenFlags::SQLITE_OPEN_READ_WRITE
+    .union(OpenFlags::SQLITE_OPEN_NO_MUTEX)
+    .union(OpenFlags::SQLITE_OPEN_NOFOLLOW);
+
+/// Whoever made the file may have prepared its schema: it calls no function that has effects, and no
+/// statement can damage the file.
+fn distrust_content(connection: &Connection) -> rusqlite::Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    Ok(())
+}
+
 /// A connection that writes, to a file that is ours.
 fn connect(path: Option<&Path>, durability: Durability) -> Result<Connection, Failure> {
     let mut connection = match path {
         None => Connection::open_in_memory()?,
-        Some(path) => Connection::open_with_flags(
-            path,
-            OpenFlags::SQLITE_OPEN_READ_WRITE
-                | OpenFlags::SQLITE_OPEN_CREATE
-                | OpenFlags::SQLITE_OPEN_NO_MUTEX,
-        )?,
+        Some(path) => {
+            Connection::open_with_flags(path, FILE_FLAGS | OpenFlags::SQLITE_OPEN_CREATE)?
+        }
     };
+    distrust_content(&connection)?;
     connection.busy_handler(Some(wait_while_busy))?;
     connection.set_prepared_statement_cache_capacity(64);
     check_owner(&connection)?;
@@ -228,10 +248,8 @@ fn connect(path: Option<&Path>, durability: Durability) -> Result<Connection, Fa
 
 /// A second connection to a file that the first has made ours; it only reads.
 fn connect_again(path: &Path, durability: Durability) -> rusqlite::Result<Connection> {
-    let mut connection = Connection::open_with_flags(
-        path,
-        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
-    )?;
+    let mut connection = Connection::open_with_flags(path, FILE_FLAGS)?;
+    distrust_content(&connection)?;
     connection.busy_handler(Some(wait_while_busy))?;
     connection.pragma_update(None, "query_only", true)?;
     // The last connection that is closed moves the log into the file, and that may be this one.
@@ -326,9 +344,32 @@ mod tests {
     use super::*;
 
     #[test]
+    fn no_connection_trusts_what_is_in_the_file() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let path = folder.path().canonicalize().unwrap().join("dqhost.db");
+        let write = connect(Some(&path), Durability::Normal)
+            .map_err(|_| ())
+            .unwrap();
+        let read = connect_again(&path, Durability::Normal).unwrap();
+        let memory = connect(None, Durability::Normal).map_err(|_| ()).unwrap();
+        for connection in [write, read, memory] {
+            for (config, expected) in [
+                (DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false),
+                (DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true),
+            ] {
+                assert_eq!(
+                    connection.db_config(config).unwrap(),
+                    expected,
+                    "{config:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
     fn full_durability_flushes_the_cache_of_the_drive_on_macos_too() {
         let folder = tempfile::TempDir::new().unwrap();
-        let path = folder.path().join("dqhost.db");
+        let path = folder.path().canonicalize().unwrap().join("dqhost.db");
         for (durability, expected) in [(Durability::Full, 1), (Durability::Normal, 0)] {
             let write = connect(Some(&path), durability).map_err(|_| ()).unwrap();
             let read = connect_again(&path, durability).unwrap();

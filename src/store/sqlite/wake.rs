@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 
+use super::disk;
 use crate::message::QueueName;
 use crate::store::bells::Bells;
 
@@ -41,14 +42,7 @@ impl Wake {
         let companion = match database {
             None => None,
             Some(database) => {
-                let mut path = database.as_os_str().to_owned();
-                path.push("-wake");
-                let path = PathBuf::from(path);
-                let file = File::options()
-                    .create(true)
-                    .truncate(false)
-                    .write(true)
-                    .open(&path)?;
+                let (path, file) = disk::open_wake(database)?;
                 Some(Companion {
                     path,
                     file,
