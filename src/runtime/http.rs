@@ -5,20 +5,15 @@
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, Sleep, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 use wasmtime_wasi_http::io::TokioIo;
 use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpHooks};
@@ -26,7 +21,8 @@ use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpHooks};
 use super::connections::{Connections, Register};
 use super::guest_log::GuestLog;
 use super::limits::Limits;
-use super::permissions::{Permissions, Scheme, Target};
+use super::permissions::{Permissions, Scheme, Target, is_this_machine, stands_for};
+use super::timed::Timed;
 
 /// Bytes of a request's body that are on their way at a time.
 const BODY_CHUNK: usize = 4 * 1024;
@@ -42,6 +38,11 @@ const READ_AHEAD: usize = 64 * 1024;
 
 /// Names that are looked up at a time: a look-up cannot be stopped, only left behind.
 const LOOKUPS_MAX: usize = 32;
+
+/// Why an address is refused.
+const THE_STORE: &str = "the store's own address";
+const NOT_PUBLIC: &str =
+    "not public, or this machine's own; --allow-http has to name the address or its network";
 
 /// A future on its way to wasmtime.
 type Boxed<T> = Box<dyn Future<Output = T> + Send>;
@@ -167,10 +168,11 @@ impl Web {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|error| broken(&error))?;
-        // Ends when it is dropped, at the latest with the guest.
+        // Ends when it is dropped, at the latest with the guest, and when its time is over: a body that
+        // the guest does not read keeps no connection.
         let connection = wasmtime_wasi::runtime::spawn(async move {
             let _place = place;
-            connection.await
+            timeout_at(end, connection).await
         });
         let response = timeout_at(
             within(options.first_byte_timeout),
@@ -178,7 +180,14 @@ impl Web {
         )
         .await
         .map_err(|_| Error::ConnectionReadTimeout)?
-        .map_err(|error| broken(&error))?;
+        // Its connection may have ended with its time, a moment before.
+        .map_err(|error| {
+            if Instant::now() < end {
+                broken(&error)
+            } else {
+                Error::ConnectionReadTimeout
+            }
+        })?;
         let between = options.between_bytes_timeout;
         let response = response.map(|body| Timed::new(body, between, end).boxed_unsync());
         let rest = async move {
@@ -198,27 +207,33 @@ impl Web {
     ) -> Result<Box<dyn Stream>, Error> {
         let found = self.addresses(&target.host, target.port).await?;
         let never = self.never(target.port).await?;
-        let may = |address: &SocketAddr| {
-            !never.contains(&address.ip().to_canonical())
-                && self.permissions.allows_address(target, address.ip())
+        let refusal = |address: IpAddr| self.refusal(target, address, &never);
+        let allowed = found.iter().filter(|one| refusal(one.ip()).is_none());
+        let allowed: Vec<SocketAddr> = allowed.copied().collect();
+        let refused = |address: IpAddr, why: &str| {
+            log.refuse(&format!("refused: {target} is {address}: {why}"));
+            Error::DestinationIpProhibited
         };
-        let allowed: Vec<SocketAddr> = found.iter().copied().filter(may).collect();
         if allowed.is_empty() {
-            let Some(address) = found.first() else {
-                return Err(Error::DestinationNotFound);
-            };
-            let why = if never.contains(&address.ip().to_canonical()) {
-                "the store's own address"
-            } else {
-                "not public; --allow-http has to name the address or its network"
-            };
-            log.refuse(&format!("refused: {target} is {}: {why}", address.ip()));
-            return Err(Error::DestinationIpProhibited);
+            let address = found.first().ok_or(Error::DestinationNotFound)?.ip();
+            return Err(refused(address, refusal(address).unwrap_or(NOT_PUBLIC)));
         }
         // Tries one after another.
         let stream = TcpStream::connect(allowed.as_slice())
             .await
             .map_err(|error| not_connected(&error))?;
+        // Routes may lead to this machine in ways that addresses do not tell.
+        if let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr())
+            && local.ip() == peer.ip()
+        {
+            let is_named = |one: &SocketAddr| self.permissions.names_address(target, one.ip());
+            if never.is_here {
+                return Err(refused(peer.ip(), THE_STORE));
+            }
+            if !is_named(&peer) && !allowed.iter().any(is_named) {
+                return Err(refused(peer.ip(), NOT_PUBLIC));
+            }
+        }
         let _ = stream.set_nodelay(true);
         let stream = register.add(stream).ok_or(Error::ConnectionTerminated)?;
         match target.scheme {
@@ -256,13 +271,32 @@ impl Web {
 
     /// The store's addresses, as far as its port is the one that is wanted. While they cannot be
     /// told, nothing at that port can be reached.
-    async fn never(&self, port: u16) -> Result<Vec<IpAddr>, Error> {
+    async fn never(&self, port: u16) -> Result<StoreAddresses, Error> {
         let mut all = Vec::new();
         for host in self.permissions.never.at_port(port) {
             let found = self.addresses(&host, port).await?;
-            all.extend(found.iter().map(|address| address.ip().to_canonical()));
+            all.extend(found.iter().map(|address| stands_for(address.ip())));
         }
-        Ok(all)
+        Ok(StoreAddresses {
+            is_here: all.iter().any(|address| is_this_machine(*address)),
+            all,
+        })
+    }
+
+    /// Why this address is not connected to, if it is not.
+    fn refusal(
+        &self,
+        target: &Target,
+        address: IpAddr,
+        never: &StoreAddresses,
+    ) -> Option<&'static str> {
+        if never.contain(address) {
+            Some(THE_STORE)
+        } else if self.permissions.allows_address(target, address) {
+            None
+        } else {
+            Some(NOT_PUBLIC)
+        }
     }
 
     /// Trusts what this machine trusts (`SSL_CERT_FILE` and `SSL_CERT_DIR` included), or the roots
@@ -282,6 +316,19 @@ impl Web {
                 .with_no_client_auth();
             TlsConnector::from(Arc::new(config))
         })
+    }
+}
+
+/// Where the store is, at one port.
+struct StoreAddresses {
+    all: Vec<IpAddr>,
+    /// It is on this machine, so each address of this machine may lead to it.
+    is_here: bool,
+}
+
+impl StoreAddresses {
+    fn contain(&self, address: IpAddr) -> bool {
+        self.all.contains(&stands_for(address)) || self.is_here && is_this_machine(address)
     }
 }
 
@@ -318,71 +365,12 @@ fn not_trusted(error: &io::Error) -> Error {
     }
 }
 
-fn broken(error: &hyper::Error) -> Error {
+pub(super) fn broken(error: &hyper::Error) -> Error {
     if error.is_parse() {
         Error::HttpProtocolError
     } else if error.is_incomplete_message() {
         Error::HttpResponseIncomplete
     } else {
         Error::ConnectionTerminated
-    }
-}
-
-/// A response's body that ends with an error when it has not come by its time.
-struct Timed {
-    body: Incoming,
-    between: Option<Duration>,
-    end: Instant,
-    sleep: Pin<Box<Sleep>>,
-}
-
-impl Timed {
-    fn new(body: Incoming, between: Option<Duration>, end: Instant) -> Self {
-        let mut timed = Self {
-            body,
-            between,
-            end,
-            sleep: Box::pin(tokio::time::sleep_until(end)),
-        };
-        timed.start_again();
-        timed
-    }
-
-    fn start_again(&mut self) {
-        let next = self
-            .between
-            .and_then(|between| Instant::now().checked_add(between));
-        let end = next.map_or(self.end, |next| next.min(self.end));
-        self.sleep.as_mut().reset(end);
-    }
-}
-
-impl Body for Timed {
-    type Data = Bytes;
-    type Error = Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        if Instant::now() >= self.end {
-            return Poll::Ready(Some(Err(Error::HttpResponseTimeout)));
-        }
-        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
-            self.start_again();
-            return Poll::Ready(frame.map(|frame| frame.map_err(|error| broken(&error))));
-        }
-        self.sleep
-            .as_mut()
-            .poll(cx)
-            .map(|()| Some(Err(Error::HttpResponseTimeout)))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }

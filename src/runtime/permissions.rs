@@ -1,7 +1,7 @@
 //! What handlers are allowed beyond computing and printing: nothing that is not named here.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::str::FromStr;
 
 use crate::message::QueueName;
@@ -95,8 +95,8 @@ impl fmt::Display for Target {
 /// name, an address, or a network such as `10.0.0.0/8`.
 ///
 /// Addresses that are not public (loopback, private, link-local and so on, the metadata services of
-/// clouds among them) are reached only by a rule that names the address or its network, also when
-/// they are what an allowed name resolves to.
+/// clouds among them) and all addresses of this machine are reached only by a rule that names the
+/// address or its network, also when they are what an allowed name resolves to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpRule {
     scheme: Option<Scheme>,
@@ -270,7 +270,12 @@ impl Permissions {
     /// resolves to.
     #[must_use]
     pub fn allows_address(&self, target: &Target, address: IpAddr) -> bool {
-        is_public(address) || self.http.iter().any(|rule| rule.covers(target, address))
+        self.names_address(target, address) || is_public(address) && !is_this_machine(address)
+    }
+
+    /// True when a rule names this address or its network.
+    pub(super) fn names_address(&self, target: &Target, address: IpAddr) -> bool {
+        self.http.iter().any(|rule| rule.covers(target, address))
     }
 }
 
@@ -290,14 +295,55 @@ impl Target {
     }
 }
 
+/// True for an address that leads to this machine: loopback, unspecified, or one of its interfaces'.
+///
+/// A datagram socket that is connected to such an address has the same address at its own end. Connecting
+/// it sends nothing.
+pub(super) fn is_this_machine(address: IpAddr) -> bool {
+    let address = stands_for(address);
+    if address.is_loopback() || address.is_unspecified() {
+        return true;
+    }
+    let any: IpAddr = if address.is_ipv4() {
+        Ipv4Addr::UNSPECIFIED.into()
+    } else {
+        Ipv6Addr::UNSPECIFIED.into()
+    };
+    // The port is not used: no packet is sent to it.
+    let local = UdpSocket::bind((any, 0)).and_then(|socket| {
+        socket.connect((address, 9))?;
+        socket.local_addr()
+    });
+    // An address without a route is not ours.
+    local.is_ok_and(|local| local.ip().to_canonical() == address)
+}
+
+/// The address that decides: of one that stands for an IPv4 address that one.
+pub(super) fn stands_for(address: IpAddr) -> IpAddr {
+    let v4 = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
+    match address.to_canonical() {
+        IpAddr::V6(v6) => match v6.segments() {
+            // NAT64, 6to4, and the IPv4-compatible addresses of old, but for :: and ::1.
+            [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => v4(high, low).into(),
+            [0, 0, 0, 0, 0, 0, high, low] if high != 0 => v4(high, low).into(),
+            _ => v6.into(),
+        },
+        IpAddr::V4(v4) => v4.into(),
+    }
+}
+
 /// True for addresses of the public internet, by the special-purpose registries of IANA (RFC 6890 and
-/// its successors). Of an address that stands for an IPv4 address that one decides.
+/// its successors), without what clouds answer at public addresses to their own machines alone. Of an
+/// address that stands for an IPv4 address that one decides.
 fn is_public(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(address) => is_public_v4(address),
         IpAddr::V6(address) => is_public_v6(address),
     }
 }
+
+/// Azure's metadata, DNS and agent service, the same in all its regions.
+const AZURE_WIRE_SERVER: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
 
 fn is_public_v4(address: Ipv4Addr) -> bool {
     let [a, b, c, _] = address.octets();
@@ -311,7 +357,8 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
         || (a, b) == (100, b & 0x3f | 64)
         || (a, b, c) == (192, 0, 0)
         || (a, b, c) == (192, 88, 99)
-        || (a, b & 0xfe) == (198, 18))
+        || (a, b & 0xfe) == (198, 18)
+        || address == AZURE_WIRE_SERVER)
 }
 
 fn is_public_v6(address: Ipv6Addr) -> bool {
@@ -438,6 +485,9 @@ mod tests {
             "172.16.0.1",
             "192.168.1.1",
             "169.254.169.254",
+            "168.63.129.16",
+            "[::ffff:168.63.129.16]",
+            "[64:ff9b::168.63.129.16]",
             "100.64.0.1",
             "100.127.255.255",
             "0.0.0.0",
@@ -484,6 +534,31 @@ mod tests {
         let by_name = target("http://intern.example/");
         assert!(inside.allows_address(&by_name, "10.2.3.4".parse().unwrap()));
         assert!(!inside.allows_address(&by_name, "127.0.0.1".parse().unwrap()));
+    }
+
+    #[test]
+    fn this_machine_is_known_by_each_of_its_addresses() {
+        for address in [
+            "127.0.0.1",
+            "127.0.0.2",
+            "0.0.0.0",
+            "::1",
+            "::",
+            "::ffff:127.0.0.1",
+            "64:ff9b::7f00:1",
+            "2002:7f00:1::",
+        ] {
+            assert!(is_this_machine(address.parse().unwrap()), "{address}");
+        }
+        for address in ["192.0.2.1", "1.1.1.1", "2606:4700::1"] {
+            assert!(!is_this_machine(address.parse().unwrap()), "{address}");
+        }
+        // The address that others see, if there is a network.
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        if socket.connect("192.0.2.1:9").is_ok() {
+            let own = socket.local_addr().unwrap().ip();
+            assert!(is_this_machine(own), "{own}");
+        }
     }
 
     #[test]

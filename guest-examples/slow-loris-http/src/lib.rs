@@ -1,9 +1,11 @@
 //! Gets the URL that its payload names and reads the response to its end, with no time limit of its
-//! own. Acks then; rejects with what went wrong.
+//! own. Acks then; rejects with what went wrong. With `hold ` before the URL it never reads the body, and
+//! keeps the response.
 
 wit_bindgen::generate!({ path: "../../wit", world: "consumer" });
 
 use std::io;
+use std::time::Duration;
 
 use dqhost::queue::types::{Message, Verdict};
 use exports::dqhost::queue::handler::Guest;
@@ -28,7 +30,9 @@ fn request(url: &str) -> Option<OutgoingRequest> {
 }
 
 /// How many bytes the response has.
-fn read(url: &str) -> Result<u64, String> {
+fn read(payload: &str) -> Result<u64, String> {
+    let held = payload.strip_prefix("hold ");
+    let url = held.unwrap_or(payload);
     let request = request(url).ok_or_else(|| format!("{url:?} is not a URL"))?;
     let answer = outgoing_handler::handle(request, None).map_err(|error| error.to_string())?;
     answer.subscribe().block();
@@ -36,6 +40,9 @@ fn read(url: &str) -> Result<u64, String> {
         return Err("no response".to_owned());
     };
     let response = response.map_err(|error| error.to_string())?;
+    if held.is_some() {
+        std::thread::sleep(Duration::from_secs(3600));
+    }
     let body = response.consume().map_err(|()| "no body")?;
     let mut stream = body.stream().map_err(|()| "no stream")?;
     io::copy(&mut stream, &mut io::sink()).map_err(|error| error.to_string())

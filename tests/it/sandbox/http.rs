@@ -8,7 +8,7 @@ use dqhost::verdict::Outcome;
 
 use super::web::Web;
 use crate::guests::{call, load_with};
-use crate::support::{Host, dqhost, expect, guest, read_request, run, stdout};
+use crate::support::{Host, dqhost, eventually, expect, guest, read_request, run, stdout};
 
 fn allowing(rules: &[&str]) -> Permissions {
     Permissions {
@@ -206,6 +206,123 @@ async fn the_store_is_out_of_reach_whatever_is_allowed() {
         assert_eq!(report.outcome.class(), "nacked");
     }
     assert_eq!(web.connections(), 0);
+}
+
+#[tokio::test]
+async fn the_store_is_out_of_reach_at_every_address_of_this_machine() {
+    let web = Web::start();
+    let port = web.port;
+    let own = std::net::UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
+        socket.connect("192.0.2.1:9")?;
+        Ok(socket.local_addr()?.ip().to_string())
+    });
+    for store in ["127.0.0.1", "localhost", "::1", "127.0.0.3"] {
+        for host in [
+            "127.0.0.1",
+            "127.0.0.2",
+            "0.0.0.0",
+            "[::1]",
+            "[::]",
+            "[::ffff:127.0.0.1]",
+            "localhost",
+            own.as_deref().unwrap_or("127.1.2.3"),
+        ] {
+            let never = Endpoints::default();
+            never.add(store, port);
+            let rules = [
+                format!("{host}:{port}"),
+                format!("0.0.0.0/0:{port}"),
+                format!("[::/0]:{port}"),
+            ];
+            let rules = rules.each_ref().map(String::as_str);
+            let permissions = Permissions {
+                never,
+                ..allowing(&rules)
+            };
+            let url = format!("http://{host}:{port}/200");
+            let report = post(&url, permissions, limits()).await;
+            let log = report.log_text();
+            assert!(
+                log.contains("the store's own address"),
+                "{store} {url}: {log}"
+            );
+        }
+    }
+    assert_eq!(web.connections(), 0);
+    // A store elsewhere, through an address that stands for its own.
+    let never = Endpoints::default();
+    never.add("10.0.0.5", port);
+    let permissions = Permissions {
+        never,
+        ..allowing(&[&format!("[64:ff9b::/96]:{port}")])
+    };
+    let url = format!("http://[64:ff9b::a00:5]:{port}/200");
+    let log = post(&url, permissions, limits()).await.log_text();
+    assert!(log.contains("the store's own address"), "{log}");
+    // Another port of the same machine is none of the store's.
+    let never = Endpoints::default();
+    never.add("127.0.0.1", 1);
+    let permissions = Permissions {
+        never,
+        ..allowing(&[&format!("127.0.0.1:{port}")])
+    };
+    let report = post(&web.url("/200"), permissions, limits()).await;
+    assert_eq!(report.outcome, Outcome::Acked, "{:?}", report.log);
+}
+
+/// In a network of its own, in which this machine has public addresses.
+#[test]
+fn a_public_address_of_this_machine_needs_a_rule_that_names_it() {
+    let handler = guest("webhook");
+    let script = "ip link set lo up && ip addr add 9.9.9.9/32 dev lo && \
+        ip addr add 168.63.129.16/32 dev lo || exit 99; exec \"$@\"";
+    let run = |host: &str, rule: &str| {
+        let url = format!("url=http://{host}:9/");
+        let file = handler.to_str().unwrap();
+        let program = dqhost(None, &["run", file, "--header", &url, "--allow-http", rule]);
+        let mut inside = std::process::Command::new("unshare");
+        inside.args(["-rn", "sh", "-c", script, "sh"]);
+        inside.arg(program.get_program()).args(program.get_args());
+        inside.output().unwrap()
+    };
+    let first = run("9.9.9.9", "*:9");
+    if matches!(first.status.code(), Some(99) | None) || !first.stdout.starts_with(b"verdict") {
+        // Not every machine lets its users have networks of their own.
+        eprintln!("skipped: {}", crate::support::stderr(&first));
+        return;
+    }
+    for host in ["9.9.9.9", "168.63.129.16"] {
+        let refused = stdout(&expect(run(host, "*:9"), 1));
+        assert!(refused.contains("this machine's own"), "{refused}");
+        assert!(refused.contains("refused   1"), "{refused}");
+        // Nobody listens there.
+        let named = stdout(&expect(run(host, &format!("{host}:9")), 1));
+        assert!(named.contains("ConnectionRefused"), "{named}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_response_that_nobody_reads_ends_with_its_time() {
+    let web = Web::start();
+    let rule = format!("127.0.0.1:{}", web.port);
+    let short = Limits {
+        http_total: Duration::from_millis(200),
+        http_connections: 1,
+        ..limits()
+    };
+    let (_runtime, handler) = load_with(&guest("slow-loris-http"), short, allowing(&[&rule]));
+    let handler = std::sync::Arc::new(handler);
+    let holds = tokio::spawn({
+        let (handler, payload) = (handler.clone(), format!("hold {}", web.url("/head")));
+        async move { handler.run(call(payload.as_bytes(), 1)).await }
+    });
+    eventually("the response is held", || (web.held() == 1).then_some(()));
+    web.wait_until_hung_up();
+    // There may be one connection, so this has what was that one's.
+    let payload = web.url("/200");
+    while handler.run(call(payload.as_bytes(), 1)).await.outcome != Outcome::Acked {}
+    assert!(!holds.is_finished());
+    holds.abort();
 }
 
 #[tokio::test]

@@ -116,6 +116,12 @@ fn serve(mut stream: TcpStream, seen: &Mutex<Seen>) {
             seen.lock().unwrap().held.insert((id, attempt), stream);
             return;
         }
+        // The head of a response whose body does not come.
+        "/head" => {
+            let _ = stream.write_all(b"HTTP/1.1 200 x\r\ncontent-length: 1\r\n\r\n");
+            seen.lock().unwrap().held.insert((id, attempt), stream);
+            return;
+        }
         // The first attempt gets no answer, the next ones do, and are compared with it.
         "/hang-once" => {
             let mut seen = seen.lock().unwrap();
