@@ -6,7 +6,6 @@
 //! not running code, so a timer ends it by dropping its future. Dropping the future of
 //! [`Handler::run`] stops a guest either way, at the latest one tick later.
 
-use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
@@ -19,6 +18,7 @@ use wasmtime::{Cache, CacheConfig, Config, Enabled, Engine, InstanceAllocationSt
 
 use self::http::Web;
 use self::imports::{Common, ConsumerPre, State};
+use crate::files;
 use crate::text::{hex, printable};
 
 mod check;
@@ -33,10 +33,12 @@ mod requests;
 mod run;
 mod secrets;
 mod ticker;
+mod timed;
 
 pub use check::{Import, Inspection, Need};
 pub use guest_log::{Level, LogLine, Source, text_of};
 pub use limits::Limits;
+use limits::MEMORIES_MAX;
 pub use permissions::{HttpRule, HttpRuleError, Permissions};
 pub use run::{Call, Handler, Report};
 use ticker::Ticker;
@@ -137,12 +139,7 @@ impl Runtime {
             reason,
         };
         let max = self.common.limits.component_bytes;
-        let file = std::fs::File::open(path).map_err(|e| unreadable(e.to_string()))?;
-        let mut bytes = Vec::new();
-        // One byte more tells that there is more; the size that the system names may be wrong.
-        let enough = u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1);
-        file.take(enough)
-            .read_to_end(&mut bytes)
+        let bytes = files::read_named(path, u64::try_from(max).unwrap_or(u64::MAX))
             .map_err(|e| unreadable(e.to_string()))?;
         if bytes.len() > max {
             return Err(unreadable(format!(
@@ -238,7 +235,7 @@ impl ComponentFile {
     fn invalid(&self, reason: String) -> HandlerError {
         HandlerError::Invalid {
             path: self.name.clone(),
-            reason,
+            reason: check::too_many(&reason).unwrap_or(reason),
         }
     }
 
@@ -281,14 +278,17 @@ fn pool(slots: usize, limits: Limits) -> PoolingAllocationConfig {
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(n)
         .total_core_instances(n.saturating_mul(instances))
-        .total_memories(n.saturating_mul(2))
+        .total_memories(n.saturating_mul(number(MEMORIES_MAX)))
         .total_tables(n.saturating_mul(tables))
         .total_stacks(n)
         // A component that wants more is refused when it is loaded, instead of taking what others
         // need.
         .max_core_instances_per_component(instances)
-        .max_memories_per_component(2)
+        .max_memories_per_component(number(MEMORIES_MAX))
         .max_tables_per_component(tables)
+        // One module may have all of them.
+        .max_memories_per_module(number(MEMORIES_MAX))
+        .max_tables_per_module(tables)
         .table_elements(limits.table_elements)
         .max_memory_size(limits.memory)
         .max_component_instance_size(4 << 20)

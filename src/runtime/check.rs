@@ -54,6 +54,77 @@ pub(super) fn types(engine: &Engine, component: &Component) -> Result<(), String
     ))
 }
 
+/// What the engine says of a component that has more of something than is allowed, and what is said
+/// instead: the two numbers, and the flag that allows as many.
+const TOO_MANY: [(&str, &str, &str, &str); 7] = [
+    (
+        "transitively contains ",
+        " core module instances, which exceeds the configured maximum of ",
+        "core module instances",
+        "`--limit instances=`",
+    ),
+    (
+        "transitively contains ",
+        " tables, which exceeds the configured maximum of ",
+        "tables",
+        "`--limit tables=`",
+    ),
+    (
+        "defined tables count of ",
+        " exceeds the per-instance limit of ",
+        "tables",
+        "`--limit tables=`",
+    ),
+    (
+        "has a minimum element size of ",
+        " which exceeds the limit of ",
+        "elements in one table",
+        "`--limit table-elements=`",
+    ),
+    (
+        "transitively contains ",
+        " Wasm linear memories, which exceeds the configured maximum of ",
+        "memories",
+        "",
+    ),
+    (
+        "defined memories count of ",
+        " exceeds the per-instance limit of ",
+        "memories",
+        "",
+    ),
+    (
+        "memory has a minimum byte size of ",
+        " which exceeds the limit of ",
+        "bytes of memory at its start",
+        "`--memory`",
+    ),
+];
+
+/// The reason in our words, if it is that a component has more of something than is allowed.
+pub(super) fn too_many(reason: &str) -> Option<String> {
+    let number = |text: &str| {
+        let word = text.split(|c: char| !c.is_ascii_alphanumeric()).next()?;
+        match word.strip_prefix("0x") {
+            Some(digits) => u64::from_str_radix(digits, 16).ok(),
+            None => word.parse().ok(),
+        }
+    };
+    TOO_MANY.iter().find_map(|&(before, between, what, flag)| {
+        let (start, limit) = reason.split_once(between)?;
+        let (_, count) = start.rsplit_once(before)?;
+        let (count, limit) = (number(count)?, number(limit)?);
+        let remedy = match flag {
+            "" => "no flag allows more".to_owned(),
+            "`--memory`" => format!("allow them with `--memory {}`", count.div_ceil(1 << 20)),
+            flag => format!("allow them with {}{count}`", flag.trim_end_matches('`')),
+        };
+        Some(format!(
+            "it has {count} {what}, and {limit} are allowed; {remedy}"
+        ))
+    })
+}
+
 /// What an import needs before calls of it are answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {

@@ -148,7 +148,7 @@ pub(super) enum Exceeded {
 }
 
 /// What a component may have at all is checked when it is loaded; this is for its memories.
-const MEMORIES_MAX: usize = 2;
+pub(super) const MEMORIES_MAX: usize = 2;
 
 impl Ceiling {
     pub(super) fn new(limits: Limits) -> Self {

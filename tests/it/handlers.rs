@@ -248,3 +248,76 @@ fn compiled_code_is_kept_for_this_user_alone() {
     assert!(run().contains("compiled code is not cached"));
     assert_eq!(files(), 0);
 }
+
+/// A component of one core module with this in it, and so many instances of it.
+fn component_of(module: &str, instances: usize) -> Vec<u8> {
+    let instances = "(core instance (instantiate $m))".repeat(instances);
+    wat::parse_str(format!("(component (core module $m {module}) {instances})")).unwrap()
+}
+
+#[test]
+fn the_flag_that_allows_more_tables_instances_and_elements_is_named() {
+    let folder = TempDir::new().unwrap();
+    let (table, memory) = ("(table 1 funcref)", "(memory 1)");
+    let is_loaded = |found: &str| found.contains("it does not export dqhost:queue/handler");
+    for (module, instances, says, flag) in [
+        (table.repeat(4), 1, "", ""),
+        (
+            table.repeat(5),
+            1,
+            "5 tables, and 4 are",
+            "--limit tables=5",
+        ),
+        (
+            table.repeat(2),
+            3,
+            "6 tables, and 4 are",
+            "--limit tables=6",
+        ),
+        (String::new(), 40, "", ""),
+        (
+            String::new(),
+            41,
+            "41 core module instances, and 40 are",
+            "--limit instances=41",
+        ),
+        (
+            "(table 200001 funcref)".to_owned(),
+            1,
+            "200001 elements in one table, and 200000 are",
+            "--limit table-elements=200001",
+        ),
+        (memory.repeat(2), 1, "", ""),
+        (memory.repeat(3), 1, "3 memories, and 2 are", ""),
+        (memory.to_owned(), 3, "3 memories, and 2 are", ""),
+        (
+            "(memory 1025)".to_owned(),
+            1,
+            "67174400 bytes of memory at its start, and 67108864 are",
+            "--memory 65",
+        ),
+    ] {
+        let file = folder.path().join("handler.wasm");
+        std::fs::write(&file, component_of(&module, instances)).unwrap();
+        let file = file.to_str().unwrap();
+        let found = stdout(&run(None, &["check", file], 4));
+        if says.is_empty() {
+            assert!(is_loaded(&found), "{module}: {found}");
+            continue;
+        }
+        assert!(
+            found.contains(&format!("it has {says} allowed")),
+            "{module}: {found}"
+        );
+        if flag.is_empty() {
+            assert!(found.contains("no flag allows more"), "{found}");
+            continue;
+        }
+        assert!(found.contains(&format!("with `{flag}`")), "{found}");
+        // The flag helps.
+        let mut args = vec!["check", file];
+        args.extend(flag.split(' '));
+        let found = stdout(&run(None, &args, 4));
+        assert!(is_loaded(&found), "{flag}: {found}");
+    }
+}
