@@ -25,6 +25,8 @@ mod check;
 mod copy;
 mod dead;
 mod folder;
+mod handlers;
+mod hardening;
 mod help;
 mod limits;
 mod log;
@@ -285,6 +287,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return help::refused(&error, &args),
     };
+    if matches!(cli.command, None | Some(Command::Up(_))) {
+        hardening::give_up_privileges();
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()

@@ -1,6 +1,5 @@
 //! `dqhost up`: puts a store, a runtime and a host together.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -12,10 +11,12 @@ use tokio::sync::watch;
 
 use super::sandbox::{self, SandboxArgs};
 use super::screen::{self, ScreenArgs};
-use super::{DEFAULT_QUEUE, Exit, StoreArgs, Usage, log, number, open, signals, time};
+use super::{
+    DEFAULT_QUEUE, Exit, StoreArgs, Usage, handlers, hardening, log, number, open, signals, time,
+};
 use crate::host::{Host, HostConfig, Served, Stage, Workers};
 use crate::message::{NewMessage, QueueName, RETRIES_MAX};
-use crate::runtime::{Handler, HandlerError, Runtime};
+use crate::runtime::Runtime;
 use crate::store::address::Endpoints;
 use crate::store::{Retention, Store};
 use crate::verdict::Backoff;
@@ -102,6 +103,11 @@ pub(super) struct UpArgs {
     /// Stop when no message waits and none is in flight
     #[arg(long)]
     exit_when_empty: bool,
+    /// Serve no queue if the handler of one cannot be loaded
+    ///
+    /// The exit code is 4 then.
+    #[arg(long, env = "DQHOST_STRICT", value_parser = clap::builder::BoolishValueParser::new())]
+    strict: bool,
     /// Log from this level on: error, warn, info or debug
     #[arg(long, value_name = "LEVEL", default_value = "info", env = "DQHOST_LOG")]
     log: String,
@@ -265,7 +271,9 @@ pub(super) async fn up(args: UpArgs) -> anyhow::Result<Exit> {
     let limits = args.sandbox.limits();
     let cache = sandbox::cache_folder();
     let runtime = Runtime::new(args.slots, limits, permissions, cache.as_deref())?;
-    let served = load(&args.sandbox, &runtime, files)?;
+    hardening::hide_memory();
+    let is_strict = args.strict || args.sandbox.has_digests();
+    let served = handlers::load(&args.sandbox, &runtime, files, is_strict)?;
     let store = open::host_store(&args.store, endpoints).await?;
     check_sends(&*store, &served, args.sandbox.allow_send())?;
     let threads = Threads::start()?;
@@ -320,25 +328,6 @@ fn config(args: &UpArgs) -> HostConfig {
         },
         exit_when_empty: args.exit_when_empty,
     }
-}
-
-/// Loads each file once, however many queues it serves.
-fn load(
-    sandbox: &SandboxArgs,
-    runtime: &Runtime,
-    files: Vec<(QueueName, PathBuf)>,
-) -> Result<Vec<Served>, HandlerError> {
-    let mut loaded: HashMap<PathBuf, Arc<Handler>> = HashMap::new();
-    let mut served = Vec::new();
-    for (queue, file) in files {
-        let handler = match loaded.get(&file) {
-            Some(handler) => Arc::clone(handler),
-            None => Arc::new(runtime.load(&sandbox.read(runtime, &file)?)?),
-        };
-        loaded.insert(file, Arc::clone(&handler));
-        served.push(Served { queue, handler });
-    }
-    Ok(served)
 }
 
 /// What a handler sends has to be accepted in one step with its ack.

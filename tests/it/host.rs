@@ -523,3 +523,90 @@ fn a_log_that_nobody_reads_holds_nothing_up() {
     assert!(host.wait().unwrap().success());
     assert!(reader.join().unwrap().unwrap() > 60_000);
 }
+
+#[test]
+fn a_bad_handler_stops_its_own_queue_alone() {
+    let server = RedisServer::start();
+    let folder = tempfile::TempDir::new().unwrap();
+    let db = folder.path().join("q.db").to_str().unwrap().to_owned();
+    let bad = folder.path().join("bad.wasm");
+    std::fs::write(&bad, "no handler").unwrap();
+    let good = format!("good={}", path("noop"));
+    let (bad, missing) = (
+        format!("bad={}", bad.display()),
+        format!("missing={}", folder.path().join("missing").display()),
+    );
+    for store in [&server.url(), &db] {
+        let args = ["--queue", &*bad, "--queue", &*good, "--queue", &*missing];
+        let mut host = Host::start(store, &args);
+        send(store, "good", "x", &[]);
+        host.wait_for("acked", |line| line["queue"] == "good");
+        for (queue, reason) in [
+            ("bad", "is not a handler"),
+            ("missing", "cannot read the handler"),
+        ] {
+            let line = host.wait_for_queue(reason, queue);
+            assert_eq!(line["level"], "ERROR");
+            let text = line["message"].as_str().unwrap();
+            assert!(text.starts_with("this queue is not served: "), "{text}");
+        }
+        drop(host);
+        // If none is left, or if all are wanted, the host does not start.
+        for (more, says) in [
+            (
+                &["--queue", &*bad, "--queue", &*missing] as &[&str],
+                "is not a handler",
+            ),
+            (
+                &["--queue", &*good, "--queue", &*missing, "--strict"],
+                "cannot read",
+            ),
+            (&["--queue", &*bad], "is not a handler"),
+        ] {
+            let errors = stderr(&run(Some(store), more, 4));
+            assert!(errors.contains(says), "{errors}");
+        }
+    }
+}
+
+/// As another user than root, whom no permission stops.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_host_gives_up_what_it_never_needs() {
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::process::CommandExt;
+    use std::process::Stdio;
+
+    let handler = path("noop");
+    let mut command = dqhost(None, &["--db", ":memory:", "--handler", &handler]);
+    command.stderr(Stdio::piped());
+    if rustix::process::geteuid().is_root() {
+        command.uid(65_534).gid(65_534);
+    }
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let is_serving = lines.any(|line| line.unwrap().contains("serving"));
+    let of_process = |name: &str| format!("/proc/{}/{name}", child.id());
+    let mut threads = Vec::new();
+    for thread in std::fs::read_dir(of_process("task")).unwrap() {
+        let status = thread.unwrap().path().join("status");
+        threads.push(std::fs::read_to_string(status).unwrap());
+    }
+    let limits = std::fs::read_to_string(of_process("limits")).unwrap();
+    // Files of a process that is not dumpable belong to root.
+    let owner = std::fs::metadata(of_process("environ")).unwrap().uid();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(is_serving);
+    assert!(threads.len() > 3);
+    for status in threads {
+        assert!(status.contains("NoNewPrivs:\t1\n"), "{status}");
+    }
+    let core = limits
+        .lines()
+        .find(|line| line.starts_with("Max core file size"));
+    let words: Vec<&str> = core.unwrap().split_whitespace().collect();
+    assert_eq!(words[4..6], ["0", "0"], "{limits}");
+    assert_eq!(owner, 0);
+}
