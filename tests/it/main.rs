@@ -13,6 +13,7 @@
 mod audit;
 mod beside;
 mod broken;
+mod claims;
 mod cli;
 mod contract;
 mod copy;
@@ -33,6 +34,7 @@ mod lua;
 mod model;
 mod names;
 mod pipeline;
+mod private;
 mod queue;
 mod raw;
 mod replay;
