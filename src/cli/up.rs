@@ -103,9 +103,7 @@ pub(super) struct UpArgs {
     /// Stop when no message waits and none is in flight
     #[arg(long)]
     exit_when_empty: bool,
-    /// Serve no queue if the handler of one cannot be loaded
-    ///
-    /// The exit code is 4 then.
+    /// Refuse to start if the handler of any queue cannot be loaded
     #[arg(long, env = "DQHOST_STRICT", value_parser = clap::builder::BoolishValueParser::new())]
     strict: bool,
     /// Log from this level on: error, warn, info or debug
