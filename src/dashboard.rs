@@ -6,12 +6,12 @@
 
 use std::future::Future;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossterm::event::{Event as TerminalEvent, KeyEventKind};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::control::{Snapshot, Wires};
 
@@ -80,62 +80,107 @@ async fn run_until(
     let first = Arc::clone(&wires.snapshots.borrow_and_update());
     let mut state = State::new(settings, first, Arc::clone(&wires.logs));
     state.lines = memory::load(lines.as_deref());
-    let mut screen = terminal::Screen::take(unread)?;
-    let mut keys = input::Input::open()?;
     let mut suspensions = signal(SignalKind::from_raw(SIGTSTP))?;
-    let mut resizes = signal(SignalKind::window_change())?;
-    state.size = terminal::size()?;
-    let mut clock = tokio::time::interval(TICK);
-    clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut frame = Frames::default();
-    frame.wanted();
     tokio::pin!(end);
     loop {
-        let event = tokio::select! {
-            // The end first: after each frame, however many are wanted, it is noticed.
+        let (mut screen, mut keys) = tokio::select! {
             biased;
             () = &mut end => return Ok(()),
-            key = keys.next() => terminal_event(key?),
-            _ = resizes.recv() => Some(resized(terminal::size()?)),
-            changed = wires.snapshots.changed() => match changed {
-                Ok(()) => Some(Event::Snapshot(Arc::clone(&wires.snapshots.borrow_and_update()))),
-                Err(_) => return Ok(()),
-            },
-            Some(notice) = wires.notices.recv() => Some(Event::Notice(notice)),
-            _ = suspensions.recv() => {
-                screen.suspend().await?;
-                frame.wanted();
-                Some(resized(terminal::size()?))
-            }
-            () = frame.due() => {
-                screen.draw(|frame| draw(frame, &mut state, Instant::now()))?;
-                frame.drawn(&state);
-                continue;
-            }
-            _ = clock.tick() => {
-                frame.is_old(&state, Instant::now()).then_some(Event::Tick)
-            }
+            screen = terminal::Screen::take(Arc::clone(&unread)) => (screen?, input::Input::open()?),
         };
-        let Some(event) = event else { continue };
-        frame.wanted();
-        for effect in state.update(event, &*grammar, Instant::now()) {
-            match effect {
-                Effect::Command(command) => {
-                    // Its receiver ends with the process only.
-                    let _ = wires.commands.send(command);
-                }
-                Effect::Copy(text) => terminal::Screen::copy(&text)?,
-                Effect::Remember(line) => memory::add(lines.as_deref(), &line),
-                Effect::Suspend => screen.suspend().await?,
-                Effect::Redraw => screen.draw_all()?,
-                Effect::Leave => return Ok(()),
-            }
+        state.size = terminal::size()?;
+        let shown = Shown {
+            screen: &mut screen,
+            keys: &mut keys,
+            suspensions: &mut suspensions,
+        };
+        let next = shown.until(
+            &mut state,
+            &mut wires,
+            &mut end,
+            (&*grammar, lines.as_deref()),
+        );
+        let next = next.await?;
+        drop((screen, keys));
+        match next {
+            Next::Leave => return Ok(()),
+            Next::Stop => tokio::select! {
+                biased;
+                () = &mut end => return Ok(()),
+                stopped = terminal::stop() => stopped?,
+            },
         }
     }
 }
 
-fn resized((columns, rows): (u16, u16)) -> Event {
-    Event::Resize(columns, rows)
+/// What comes after the dashboard was shown.
+enum Next {
+    Leave,
+    /// The process is stopped until the shell lets it go on.
+    Stop,
+}
+
+/// The dashboard while the terminal is taken.
+struct Shown<'a> {
+    screen: &'a mut terminal::Screen,
+    keys: &'a mut input::Input,
+    suspensions: &'a mut Signal,
+}
+
+impl Shown<'_> {
+    async fn until(
+        self,
+        state: &mut State,
+        wires: &mut Wires,
+        end: &mut (impl Future<Output = ()> + Unpin),
+        (grammar, lines): (&dyn Grammar, Option<&Path>),
+    ) -> io::Result<Next> {
+        let mut resizes = signal(SignalKind::window_change())?;
+        let mut clock = tokio::time::interval(TICK);
+        clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut frame = Frames::default();
+        frame.wanted();
+        loop {
+            let event = tokio::select! {
+                // The end first, so that it is noticed after each frame. Then the frame, which comes
+                // ten times a second at most, so that a flood of keys keeps none from being drawn.
+                biased;
+                () = &mut *end => return Ok(Next::Leave),
+                _ = self.suspensions.recv() => return Ok(Next::Stop),
+                () = frame.due() => {
+                    self.screen.draw(|frame| draw(frame, state, Instant::now()))?;
+                    frame.drawn(state);
+                    continue;
+                }
+                key = self.keys.next() => terminal_event(key?),
+                _ = resizes.recv() => {
+                    let (columns, rows) = terminal::size()?;
+                    Some(Event::Resize(columns, rows))
+                }
+                changed = wires.snapshots.changed() => match changed {
+                    Ok(()) => Some(Event::Snapshot(Arc::clone(&wires.snapshots.borrow_and_update()))),
+                    Err(_) => return Ok(Next::Leave),
+                },
+                Some(notice) = wires.notices.recv() => Some(Event::Notice(notice)),
+                _ = clock.tick() => frame.is_old(state, Instant::now()).then_some(Event::Tick),
+            };
+            let Some(event) = event else { continue };
+            frame.wanted();
+            for effect in state.update(event, grammar, Instant::now()) {
+                match effect {
+                    Effect::Command(command) => {
+                        // Its receiver ends with the process only.
+                        let _ = wires.commands.send(command);
+                    }
+                    Effect::Copy(text) => terminal::Screen::copy(&text)?,
+                    Effect::Remember(line) => memory::add(lines, &line),
+                    Effect::Suspend => return Ok(Next::Stop),
+                    Effect::Redraw => self.screen.draw_all()?,
+                    Effect::Leave => return Ok(Next::Leave),
+                }
+            }
+        }
+    }
 }
 
 /// What the terminal tells, as far as it matters here.

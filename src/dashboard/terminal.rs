@@ -3,6 +3,7 @@
 use std::io::{self, Stdout, Write};
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use crossterm::event::{DisableBracketedPaste, EnableBracketedPaste};
 use crossterm::terminal::{
@@ -11,19 +12,23 @@ use crossterm::terminal::{
 };
 use crossterm::{cursor, execute, queue};
 use ratatui::backend::CrosstermBackend;
-use ratatui::layout::{Position, Rect};
-use ratatui::{Frame, Terminal};
+use ratatui::layout::{Position, Rect, Size};
+use ratatui::{Frame, Terminal, TerminalOptions, Viewport};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::termios::{QueueSelector, tcflush};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::process::getpgrp;
+use rustix::termios::{QueueSelector, tcflush, tcgetpgrp};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The signal with which a shell lets a stopped process go on.
 const SIGCONT: i32 = rustix::process::Signal::CONT.as_raw();
 
-/// The terminal while it is ours; dropping it gives it back, also when the dashboard panics.
+/// The terminal while it is taken; dropping it gives it back, also when the dashboard panics.
 pub(super) struct Screen {
     /// Never dropped: it would show the cursor, which is done here, and panic when the terminal is gone.
     terminal: ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>,
+    /// What is drawn of it.
+    area: Rect,
     unread: Arc<Unread>,
 }
 
@@ -50,9 +55,39 @@ fn leave() {
     let _ = disable_raw_mode();
 }
 
-/// Columns and rows.
+/// More columns or rows than this are left empty: each cell costs memory, and a terminal may say that it
+/// has billions.
+const SIZE_MAX: u16 = 500;
+
+/// The columns and rows that are drawn.
 pub(super) fn size() -> io::Result<(u16, u16)> {
-    crossterm::terminal::size()
+    let (columns, rows) = crossterm::terminal::size()?;
+    Ok((columns.min(SIZE_MAX), rows.min(SIZE_MAX)))
+}
+
+fn area() -> io::Result<Rect> {
+    Ok(Rect::from((Position::ORIGIN, Size::from(size()?))))
+}
+
+/// How often a program in the background looks whether the terminal is its own.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// True when this program may use the terminal. The system stops one that does so in the background,
+/// with all its threads.
+fn is_ours() -> bool {
+    let stdin = rustix::stdio::stdin();
+    // Without job control there is no background.
+    tcgetpgrp(stdin).map_or(true, |foreground| foreground == getpgrp())
+}
+
+/// Makes writes wait for room. Another program on the same terminal may have switched that off.
+fn wait_for_room() -> io::Result<()> {
+    let stdout = rustix::stdio::stdout();
+    let flags = fcntl_getfl(stdout)?;
+    if flags.contains(OFlags::NONBLOCK) {
+        fcntl_setfl(stdout, flags - OFlags::NONBLOCK)?;
+    }
+    Ok(())
 }
 
 /// What becomes of output that nobody reads, at the end. A std mutex: nothing that waits is done while it
@@ -104,15 +139,26 @@ fn has_room() -> bool {
 
 /// Gives back only what can be given back without writing to the terminal. It never waits.
 pub(super) fn restore_settings() {
-    let _ = disable_raw_mode();
+    if is_ours() {
+        let _ = disable_raw_mode();
+    }
 }
 
 impl Screen {
-    pub(super) fn take(unread: Arc<Unread>) -> io::Result<Self> {
+    /// Waits until the program is in the foreground, and takes the terminal.
+    pub(super) async fn take(unread: Arc<Unread>) -> io::Result<Self> {
+        while !is_ours() {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
         enter()?;
-        match Terminal::new(CrosstermBackend::new(io::stdout())) {
+        let area = area()?;
+        let options = TerminalOptions {
+            viewport: Viewport::Fixed(area),
+        };
+        match Terminal::with_options(CrosstermBackend::new(io::stdout()), options) {
             Ok(terminal) => Ok(Self {
                 terminal: ManuallyDrop::new(terminal),
+                area,
                 unread,
             }),
             Err(error) => {
@@ -124,28 +170,32 @@ impl Screen {
 
     /// Draws a frame, which the terminal shows whole or not at all, if it knows of such (DEC 2026).
     pub(super) fn draw(&mut self, frame: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
+        wait_for_room()?;
+        match self.draw_once(frame) {
+            // Switched off in the middle: the next frame is a whole one.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                wait_for_room()?;
+                self.draw_all()
+            }
+            result => result,
+        }
+    }
+
+    fn draw_once(&mut self, frame: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
+        let area = area()?;
+        if area != self.area {
+            self.terminal.resize(area)?;
+            self.area = area;
+        }
         queue!(io::stdout(), BeginSynchronizedUpdate)?;
         self.terminal.draw(frame)?;
         execute!(io::stdout(), EndSynchronizedUpdate)
     }
 
-    /// Gives the terminal back, stops the process as Ctrl-Z does, and takes the terminal again when
-    /// the shell lets it go on.
-    pub(super) async fn suspend(&mut self) -> io::Result<()> {
-        let mut continued = signal(SignalKind::from_raw(SIGCONT))?;
-        leave();
-        // Another thread may take it, so this one may go on for a moment.
-        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP)?;
-        continued.recv().await;
-        enter()?;
-        self.draw_all()
-    }
-
     /// Makes the next frame draw every cell. (`Terminal::clear` would ask the terminal where its
     /// cursor is, and wait for an answer that may not come.)
     pub(super) fn draw_all(&mut self) -> io::Result<()> {
-        let size = self.terminal.size()?;
-        self.terminal.resize(Rect::from((Position::ORIGIN, size)))
+        self.terminal.resize(self.area)
     }
 
     /// Puts text into the clipboard of the terminal, over any distance (OSC 52). The text goes in
@@ -159,9 +209,22 @@ impl Screen {
     }
 }
 
+/// Stops the process as Ctrl-Z does, and returns when the shell lets it go on. The terminal is not taken
+/// meanwhile.
+pub(super) async fn stop() -> io::Result<()> {
+    let mut continued = signal(SignalKind::from_raw(SIGCONT))?;
+    // Another thread may take it, so this one may go on for a moment.
+    rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP)?;
+    continued.recv().await;
+    Ok(())
+}
+
 impl Drop for Screen {
     fn drop(&mut self) {
         self.unread.give_back();
-        leave();
+        // In the background it is somebody else's, who has it as they want it.
+        if is_ours() {
+            leave();
+        }
     }
 }

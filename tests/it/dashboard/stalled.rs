@@ -266,3 +266,65 @@ fn a_host_that_is_told_to_outlive_its_terminal_does() {
     rustix::process::kill_process(pid, Signal::TERM).unwrap();
     assert_eq!(host.wait().unwrap().code(), Some(0));
 }
+
+/// Its shell has the terminal: nothing is drawn, and the host works and ends as without a dashboard.
+#[test]
+fn a_host_in_the_background_works_and_ends() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("dqhost.db");
+    let store = path.to_str().unwrap();
+    let handler = guest("sleeper");
+    let script =
+        "set -m; \"$0\" --handler \"$1\" & echo \"it is $!.\"; wait $!; echo \"ended $?.\"";
+    let args = [
+        "-c",
+        script,
+        env!("CARGO_BIN_EXE_dqhost"),
+        handler.to_str().unwrap(),
+    ];
+    let env = [("DQHOST_DB", store)];
+    let mut tty = Tty::start_program("sh", &args, (80, 24), &env);
+    let text = tty.wait_until("its number", |text| {
+        text.contains("it is ") && text.contains('.')
+    });
+    let number = text
+        .split("it is ")
+        .nth(1)
+        .unwrap()
+        .split('.')
+        .next()
+        .unwrap();
+    let pid = rustix::process::Pid::from_raw(number.parse().unwrap()).unwrap();
+    eventually("it serves", || path.exists().then_some(()));
+    pass(store, "0", 1, 1);
+    send(store, "1000", 1);
+    eventually("it is in flight", || {
+        (stats(store, "default")["unack"] == 1).then_some(())
+    });
+    rustix::process::kill_process(pid, Signal::TERM).unwrap();
+    tty.wait_for("ended 0.");
+    assert_eq!(total(store, "acked"), 2);
+    tty.end(0);
+}
+
+#[test]
+fn a_terminal_that_calls_itself_huge_costs_no_memory() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("dqhost.db");
+    let store = path.to_str().unwrap();
+    let mut tty = host(store, &[]);
+    let before = tty.bytes().len();
+    tty.pretend(u16::MAX, u16::MAX);
+    eventually("it has drawn", || {
+        // Each row of the largest screen is told of.
+        (tty.bytes().len() > before + 500).then_some(())
+    });
+    pass(store, "0", 1, 1);
+    let path = format!("/proc/{}/status", tty.pid().as_raw_nonzero());
+    let status = std::fs::read_to_string(path).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = peak.unwrap().split_whitespace().next().unwrap();
+    assert!(kib.parse::<u64>().unwrap() < 1 << 20, "{status}");
+    tty.signal(Signal::TERM);
+    assert_eq!(tty.code(), 0);
+}

@@ -258,6 +258,17 @@ impl Tty {
         self.master.as_ref().unwrap().resize(size).unwrap();
     }
 
+    /// Says that the terminal is that large, which nobody here can draw.
+    pub(crate) fn pretend(&self, columns: u16, rows: u16) {
+        let size = PtySize {
+            rows,
+            cols: columns,
+            pixel_width: 0,
+            pixel_height: 0,
+        };
+        self.master.as_ref().unwrap().resize(size).unwrap();
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).unwrap();
     }
