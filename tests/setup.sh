@@ -1,6 +1,6 @@
 #!/bin/sh
 # Sees to what building needs: the toolchain of rust-toolchain.toml with its wasm target, and a C
-# compiler. With `redis` as its argument, to what the tests need on top: Redis 7; with `deny FOLDER`, to
+# compiler. With `redis` as its argument, to what the tests need on top: Redis 7 and ip; with `deny FOLDER`, to
 # cargo-deny in that folder. Installs what it can, and says what is missing where it cannot.
 set -eu
 
@@ -45,6 +45,8 @@ if [ "${1:-}" = deny ]; then
 fi
 
 [ "${1:-}" = redis ] || exit 0
+# One test has a network of its own.
+command -v ip >/dev/null || install iproute2 "ip, of iproute2"
 # The tests start servers of their own; the one that the package brings is not needed.
 command -v redis-server >/dev/null || install redis-server "redis-server 7 or later"
 version=$(redis-server --version | sed 's/.*v=\([0-9]*\).*/\1/')
