@@ -11,7 +11,8 @@
 -- KEYS[7] {dp:<queue>}:garbage   set   ids to bury; read only
 -- ARGV[1] the most to move, at most 1,000
 -- ARGV[2] where to look for payloads that expire: a place in ready, retry and unack, counted as one
---         list, or -1 not to look. At most 500 ids are looked at.
+--         list without the newest 250 of ready and of retry, or -1 not to look. Those newest ones are
+--         looked at each time, and 250 from that place on.
 --
 -- Returns {moved, us until the next one is due or -1, us until the next lease ends or -1, number to
 -- bury, number that waits in line, id of the next one that is due or "", place at which to look
@@ -48,22 +49,31 @@ end
 
 -- A delayqueue host promotes messages, too, and leaves the expiry of their payloads as it is.
 local function look(from)
-  local skip, room, all = from, 500, 0
-  for _, part in ipairs({
-    {'LRANGE', ready, in_ready}, {'LRANGE', retry, in_retry},
-    {'ZRANGE', KEYS[6], redis.call('ZCARD', KEYS[6])},
-  }) do
-    all = all + part[3]
-    if room > 0 and skip < part[3] then
-      local seen = redis.call(part[1], part[2], skip, skip + room - 1)
-      for _, id in ipairs(seen) do
-        if is_foreign(id) then expiring[#expiring + 1] = id end
-      end
-      room = room - #seen
+  local page = 250
+  local skip, room, all = from, page, 0
+  -- Returns how many there were.
+  local function see(command, key, first, count)
+    local seen = redis.call(command, key, first, first + count - 1)
+    for _, id in ipairs(seen) do
+      if is_foreign(id) then expiring[#expiring + 1] = id end
     end
-    skip = math.max(skip - part[3], 0)
+    return #seen
   end
-  local next_at = from + 500 - room
+  -- The newest are at the head: behind a long line, the rest comes to them too late.
+  if in_ready > 0 then see('LRANGE', ready, 0, page) end
+  if in_retry > 0 then see('LRANGE', retry, 0, page) end
+  for _, part in ipairs({
+    {'LRANGE', ready, in_ready, page}, {'LRANGE', retry, in_retry, page},
+    {'ZRANGE', KEYS[6], redis.call('ZCARD', KEYS[6]), 0},
+  }) do
+    local behind = math.max(part[3] - part[4], 0)
+    all = all + behind
+    if room > 0 and skip < behind then
+      room = room - see(part[1], part[2], part[4] + skip, room)
+    end
+    skip = math.max(skip - behind, 0)
+  end
+  local next_at = from + page - room
   return room == 0 and next_at < all and next_at or 0
 end
 local place = tonumber(ARGV[2])
