@@ -73,13 +73,16 @@ for i = 1, #KEYS - 14 do
   local base = 5 * i - 4
   local id, expected, target = ARGV[base], tonumber(ARGV[base + 1]), tonumber(ARGV[base + 2])
   local buried = target == 6 and not has(expected, DEAD)
+  local is_dropped = target == 0 and expected % 128 > 0
   if marks(id, KEYS[14 + i]) ~= expected then
     result[i] = 0
-  elseif buried and not can_bury then
+  elseif buried and not can_bury or is_dropped and not readable[8] then
     result[i] = -1
   else
     result[i] = 1
     if buried then bury(id, ARGV[base + 3], ARGV[base + 4]) end
+    -- As a host counts what it drops.
+    if is_dropped then redis.pcall('HINCRBY', KEYS[14], 'dropped', 1) end
     -- A dead letter is kept for longer than what a delayqueue producer allowed. Who takes the expiry
     -- off is the first of us to see the message.
     if target == 6 and redis.call('PERSIST', KEYS[14 + i]) == 1 then

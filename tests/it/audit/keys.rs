@@ -137,10 +137,8 @@ async fn messages_without_a_payload_become_dead_letters() {
     for id in &lost {
         let () = server.command(&["DEL", &payload_key(id)]);
     }
-    // And one that has nothing but its id.
+    // And one that has nothing but its id, as the ack of a delayqueue consumer leaves it.
     change(&server, "ZADD", "pending", &["1", "bare"]);
-    lost.push("bare".into());
-    filled.ids.insert("bare".into());
     // Those that will not be handled any more may be without.
     for state in [State::Garbage, State::Dead] {
         let id = &filled.of(state)[0];
@@ -149,7 +147,7 @@ async fn messages_without_a_payload_become_dead_letters() {
     }
     let kind = FindingKind::PayloadMissing;
     let report = named_and_mended(&server, &*store, &[(kind, 8)]).await;
-    assert_eq!(done(&report, kind), [0, 8, 0, 0]);
+    assert_eq!(done(&report, kind), [1, 7, 0, 0]);
     assert_eq!(class_of(&*store, &lost[0]).await, "payload-missing");
     nothing_is_lost(&*store, &filled, &lost).await;
 }

@@ -23,6 +23,8 @@ fn the_program_says_what_is_wrong_and_what_it_did() {
 
     let () = server.command(&["LPUSH", "{dp:b}:ready", "\x1b[2Jgone\u{202e}"]);
     let () = server.command(&["ZADD", "{dp:b}:pending", "1", "\x1b[2Jgone\u{202e}"]);
+    // Without a retry count it would be what a delayqueue consumer's ack left.
+    let () = server.command(&["HSET", "{dp:b}:retry:cnt", "\x1b[2Jgone\u{202e}", "3"]);
     let text = shown(&url, &[], 1);
     assert!(text.contains("payload-missing"), "{text}");
     assert!(text.contains("\\u{1b}[2Jgone\\u{202e}"), "{text}");

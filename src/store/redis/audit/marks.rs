@@ -96,6 +96,8 @@ impl Marks {
             }
             // The handler may have got the payload before it was lost.
             () if is_in_hand => Cure::Wait,
+            // The ack of a delayqueue consumer left it: hosts drop it.
+            () if !self.has(COUNTS | DEAD | GARBAGE) => Cure::Forget,
             () => first(&[DEAD, GARBAGE]).map_or(Cure::Bury, Cure::Keep),
         }
     }
@@ -169,6 +171,17 @@ mod tests {
                 assert!(!after.has(LIVE), "{marks:?}");
             }
         }
+    }
+
+    #[test]
+    fn an_id_without_payload_and_retries_becomes_no_dead_letter() {
+        for place in [PENDING, READY, UNACK, RETRY] {
+            for marks in [place, place | ATTEMPTS | HISTORY | DUE] {
+                assert_eq!(Marks(marks).cure(), Cure::Forget);
+                assert_eq!(Marks(marks | COUNTS).cure(), Cure::Bury);
+            }
+        }
+        assert_eq!(Marks(UNACK | LEASE_RUNS).cure(), Cure::Wait);
     }
 
     #[test]
