@@ -15,6 +15,9 @@ use crate::store::{Discovered, Operation};
 /// Keys that one request looks at.
 const PAGE: u64 = 1000;
 
+/// Keys of a node that are looked through for other prefixes at most: as many as `--discover` looks at.
+const OTHERS_KEYS_MAX: u64 = 1_000_000;
+
 /// Where a scan begins, and where it has ended.
 const START: &str = "0";
 
@@ -97,29 +100,48 @@ impl RedisStore {
         Ok((text(cursor), keys.into_iter().map(text).collect()))
     }
 
-    /// What the keys start with of queues of this name under other prefixes, on all nodes.
-    pub(super) async fn other_bases(&self, queue: &QueueName) -> StoreResult<BTreeSet<String>> {
+    /// What the keys start with of queues of this name under other prefixes, on all nodes. False beside
+    /// them when there may be more: of up to [`OTHERS_KEYS_MAX`] keys on each node, or with names that
+    /// are no text.
+    pub(super) async fn other_bases(
+        &self,
+        queue: &QueueName,
+    ) -> StoreResult<(BTreeSet<String>, bool)> {
         let pattern = self.naming.pattern_of_any_prefix(queue);
         let masters = self.masters().await?;
         let nodes: Vec<&Route> = match &masters {
             Some(masters) => masters.iter().collect(),
             None => vec![&self.work],
         };
-        let mut bases = BTreeSet::new();
+        let (mut bases, mut complete) = (BTreeSet::new(), true);
         for node in nodes {
-            let mut cursor = START.to_owned();
+            let (mut cursor, mut looked_at) = (START.to_owned(), 0);
             loop {
+                if looked_at >= OTHERS_KEYS_MAX {
+                    complete = false;
+                    break;
+                }
+                looked_at += PAGE;
                 let (next, keys) = self.page_of_keys_on(node, &cursor, &pattern).await?;
                 let of_others = keys.iter();
                 let of_others = of_others.filter_map(|key| self.naming.other_base(queue, key));
-                bases.extend(of_others.map(str::to_owned));
+                for base in of_others {
+                    // The hash tag of `{}x:q}` is none, so in a cluster its keys are on many nodes and are
+                    // no queue's.
+                    let is_none = self.is_cluster && base.starts_with("{}");
+                    if base.contains(char::REPLACEMENT_CHARACTER) {
+                        complete = false;
+                    } else if !is_none {
+                        bases.insert(base.to_owned());
+                    }
+                }
                 cursor = next;
                 if cursor == START {
                     break;
                 }
             }
         }
-        Ok(bases)
+        Ok((bases, complete))
     }
 
     /// See [`Store::naming_hint`](crate::store::Store::naming_hint).

@@ -440,3 +440,20 @@ fn a_host_of_many_queues_stops_soon_while_its_cluster_is_silent() {
     assert!(status.success());
     assert!(took.as_secs() < QUEUES as u64 / 2, "{took:?}");
 }
+
+/// An empty hash tag is none, so the keys of such a "queue" are on many nodes.
+#[test]
+fn a_name_with_an_empty_hash_tag_ends_no_audit() {
+    let cluster = Cluster::start(0);
+    let set = |words: [&str; 3]| {
+        let slot: u16 = cluster.nodes[0].command(&["CLUSTER", "KEYSLOT", words[1]]);
+        let () = cluster.nodes[owner(&slot.to_string())].command(&words);
+    };
+    set(["SADD", "{}x:q}:garbage", "orphan"]);
+    set(["SET", "{dp:q}:msg:orphan", "x"]);
+    let url = cluster.nodes[0].url();
+    let args = ["audit", "--repair", "--queue", "q"];
+    let told = stdout(&run(Some(&url), &args, 0));
+    assert!(told.contains("orphan-payload"), "{told}");
+    assert_eq!(stats(&url, "q")["dead"], 1);
+}

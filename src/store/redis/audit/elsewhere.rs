@@ -17,7 +17,7 @@ use crate::store::{FindingKind, StoreResult};
 pub(super) struct Others {
     /// What the keys of such queues start with.
     bases: BTreeSet<String>,
-    /// True when this user may not look at all of them, so that an orphan may be one of theirs.
+    /// True when not all of them can be looked at, so that an orphan may be one of theirs.
     pub is_unsure: bool,
 }
 
@@ -41,7 +41,15 @@ impl RedisStore {
             return Ok(found);
         }
         // Those that were seen before as well: keys come and go with their messages.
-        others.bases.extend(self.other_bases(queue).await?);
+        let (bases, complete) = self.other_bases(queue).await?;
+        others.bases.extend(bases);
+        if !complete && !others.is_unsure {
+            others.is_unsure = true;
+            tracing::warn!(
+                %queue, "orphaned payloads are left as they are, since they may be of a queue under another \
+                 prefix: there are too many keys to look at all, or some have names that are no text"
+            );
+        }
         let mut theirs = HashSet::new();
         for base in &others.bases {
             open.retain(|id| !theirs.contains(id));
