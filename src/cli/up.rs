@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use futures_util::future::join_all;
 use tokio::sync::watch;
 
 use super::sandbox::{self, SandboxArgs};
@@ -280,10 +281,8 @@ pub(super) async fn up(args: UpArgs) -> anyhow::Result<Exit> {
     for Served { queue, handler } in &served {
         tracing::info!(%queue, handler = handler.digest(), store = store.describe(),
             slots = config.slots, host = config.host_id, "serving");
-        if let Some(hint) = open::naming_hint(&*store, queue).await {
-            tracing::warn!(%queue, "{hint}");
-        }
     }
+    warn_of_naming(&*store, &served).await;
     let queues = served.iter().map(|served| served.queue.clone()).collect();
     let host = Host::new(Arc::clone(&store), served, config, workers);
     let (stage, stages) = watch::channel(Stage::Run);
@@ -340,4 +339,14 @@ fn check_sends(store: &dyn Store, served: &[Served], to: &[QueueName]) -> Result
         }
     }
     Ok(())
+}
+
+/// For all queues at once, since each takes several round trips.
+async fn warn_of_naming(store: &dyn Store, served: &[Served]) {
+    let hints = served.iter().map(|Served { queue, .. }| async move {
+        if let Some(hint) = open::naming_hint(store, queue).await {
+            tracing::warn!(%queue, "{hint}");
+        }
+    });
+    join_all(hints).await;
 }
