@@ -18,7 +18,8 @@
 --         seven for each message as in `send`, the last "". At most 1,000 messages in all.
 --
 -- Returns a list of one: 1, or 0 when the lease is lost; then nothing is touched and nothing sent.
--- An id that is there already, that of the message itself too, is passed over as in `send`.
+-- An id that is there already, that of the message itself too, is passed over as in `send`. Of ids that are
+-- on record without their payload, 20 are looked for; the others count as in line, and have it again.
 -- Crash safety: one script, all or nothing. A repeat answers 0 and sends nothing more.
 -- Not allow-oom: a full Redis refuses it before anything is written, and the lease goes on.
 -- include: clock
@@ -30,7 +31,7 @@ local result, done, payloads = handled({ARGV[1]}, {ARGV[2]}, {ARGV[3]})
 if #done == 0 then return result end
 
 -- All queues are looked at before the first is written to.
-local seen, queues = {[KEYS[7]] = true}, {}
+local seen, queues, looks = {[KEYS[7]] = true}, {}, 0
 local key, argument = 8, 4
 while argument <= #ARGV do
   local to = {
@@ -40,7 +41,10 @@ while argument <= #ARGV do
     unack = KEYS[key + 9], retry = KEYS[key + 10], garbage = KEYS[key + 11],
     moving = KEYS[key + 12],
   }
-  to.place_of = function(id) return place_of(to, id) end
+  to.place_of = function(id)
+    looks = looks + 1
+    return looks > 20 and 'live' or place_of(to, id)
+  end
   local channel, number = ARGV[argument], tonumber(ARGV[argument + 1])
   queues[#queues + 1] = {new = incoming(to, key + 13, argument + 2, number, seen), channel = channel}
   key, argument = key + 13 + number, argument + 2 + number * 7
