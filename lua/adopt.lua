@@ -30,10 +30,10 @@ local later, dues, fresh, again, gone, expiring = {}, {}, {}, {}, {}, {}
 for i, id in ipairs(ARGV) do
   local at_ms = scores[i] and score_to_ms(scores[i])
   if at_ms and at_ms <= now_ms then
-    local expiry_ms = redis.call('PEXPIRETIME', KEYS[6 + i])
+    local expiry_ms = expiry_of(KEYS[6 + i])
     if expiry_ms >= 0 then
       expiring[#expiring + 1] = KEYS[6 + i]
-      if at_ms % 1000 == 0 then at_ms = exact_due(at_ms, expiry_ms) end
+      if expiry_ms > 0 and at_ms % 1000 == 0 then at_ms = exact_due(at_ms, expiry_ms) end
     end
     if at_ms > now_ms then
       later[#later + 1] = score(at_ms)
@@ -55,8 +55,6 @@ if #gone > 0 then
   redis.call('HSET', due, unpack(dues))
   redis.call('ZREM', pending, unpack(gone))
 end
-for _, key in ipairs(expiring) do redis.call('PERSIST', key) end
--- Its producer counts nothing, and who takes the expiry off is the first of us to see the message.
-if #expiring > 0 then redis.pcall('HINCRBY', stats, 'sent', #expiring) end
+persist_all(expiring, stats)
 local head = redis.call('ZRANGE', pending, 0, 0, 'WITHSCORES')
 return {#gone, us_until(head[2] and score_to_ms(head[2]))}

@@ -21,12 +21,12 @@ local states = ARGV[1] == '1' and redis.call('HMGET', was, unpack(ids)) or {}
 local result, expiring, exact = {}, {}, {}
 for i, id in ipairs(ids) do
   result[i] = 0
-  local expiry_ms = redis.call('PEXPIRETIME', KEYS[2 + i])
+  local expiry_ms = expiry_of(KEYS[2 + i])
   if expiry_ms >= 0 then
-    expiring[#expiring + 1] = KEYS[2 + i]
+    expiring[#expiring + 1] = i
     result[i] = 1
     local at_ms = tonumber(string.match(states[i] or '', '^pending:(%d+)$'))
-    if at_ms and at_ms % 1000 == 0 then
+    if expiry_ms > 0 and at_ms and at_ms % 1000 == 0 then
       result[i] = exact_due(at_ms, expiry_ms)
       exact[#exact + 1] = id
       exact[#exact + 1] = string.format('pending:%.0f', result[i])
@@ -34,7 +34,10 @@ for i, id in ipairs(ids) do
   end
 end
 if #exact > 0 then redis.call('HSET', was, unpack(exact)) end
-for _, key in ipairs(expiring) do redis.call('PERSIST', key) end
+local sent = 0
+for _, i in ipairs(expiring) do
+  if redis.call('PERSIST', KEYS[2 + i]) == 1 then sent = sent + 1 else result[i] = 0 end
+end
 -- Its producer counts nothing, and who takes the expiry off is the first of us to see the message.
-if #expiring > 0 then redis.pcall('HINCRBY', stats, 'sent', #expiring) end
+if sent > 0 then redis.pcall('HINCRBY', stats, 'sent', sent) end
 return result

@@ -1,4 +1,4 @@
--- foreign: what is special about messages that a delayqueue producer sent. Reads only.
+-- foreign: what is special about messages that a delayqueue producer sent. Only persist_all writes.
 --
 -- It cuts due times to whole seconds. The payload expires at the due time plus the TTL, to the
 -- millisecond, so the expiry still has what was cut off.
@@ -8,6 +8,21 @@
 local function is_foreign(id)
   local version = string.sub(id, 15, 15)
   return version ~= '7' and version ~= '8'
+end
+
+-- When the payload expires, unix ms; negative when it does not. 0 for a user of Redis who may not ask:
+-- PERSIST still tells whether it did, and the score is the due time.
+local function expiry_of(key)
+  local expiry_ms = redis.pcall('PEXPIRETIME', key)
+  return type(expiry_ms) == 'number' and expiry_ms or 0
+end
+
+-- Takes the expiries off. Its producer counts nothing, and who takes the expiry off is the first of us
+-- to see the message: so it is counted as sent.
+local function persist_all(keys, stats)
+  local sent = 0
+  for _, key in ipairs(keys) do sent = sent + redis.call('PERSIST', key) end
+  if sent > 0 then redis.pcall('HINCRBY', stats, 'sent', sent) end
 end
 
 -- When the message is due, unix ms. at_ms: its score, a whole second; expiry_ms: the expiry of its
