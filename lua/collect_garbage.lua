@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 -- collect_garbage: bury what is out of retries or rejected. The payload, headers and history stay.
--- garbage -> dead letter; or (nowhere), when neither payload nor retries are left of the id
+-- garbage -> dead letter; or (nowhere), when neither payload nor retries are left of the id; or out of
+-- garbage alone, when the id was sent again and is in line
 --
 -- KEYS[1] {dp:<queue>}:garbage    set   ids to bury
 -- KEYS[2] {dp:<queue>}:dead       zset  id -> time of death, unix seconds
@@ -12,17 +13,23 @@
 -- KEYS[6] {dp:<queue>}:history    hash  id -> failed attempts, one JSON object a line
 -- KEYS[7] {dp:<queue>}:headers    hash  id -> JSON
 -- KEYS[8] {dp:<queue>}:due        hash  id -> unix ms at which it became due
--- KEYS[8+i] {dp:<queue>}:msg:<id> string  the payload of ARGV[1+i]
+-- KEYS[9] {dp:<queue>}:pending    zset  id -> due time; read only
+-- KEYS[10] {dp:<queue>}:ready     list  ids; read only
+-- KEYS[11] {dp:<queue>}:unack     zset  id -> end of the lease; read only
+-- KEYS[12] {dp:<queue>}:retry     list  ids; read only
+-- KEYS[12+i] {dp:<queue>}:msg:<id> string  the payload of ARGV[1+i]
 -- ARGV[1] the most to move, at most 1,000
 -- ARGV[1+i] ids to bury and no others, at most 1,000; without any, those that are found
 --
 -- Returns {buried, dropped, ids...}. The ids were found and are not buried: their payload has to be
--- looked at, since they are of others or have no retries on record. Name them in a second call.
+-- looked at, since they are of others, or have no retries or no attempts on record. Name them in a
+-- second call. Of these, 20 a call are looked for in line; the others stay for the next.
 -- Crash safety: the id is a dead letter before it leaves garbage, in one script. Any host repeats
 -- it on every pass; a repeat overwrites the same entry.
 -- include: clock
 -- include: foreign
 -- include: fail
+-- include: place
 local garbage, dead, counts, attempts, stats, history =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local named = {unpack(ARGV, 2)}
@@ -38,7 +45,10 @@ redis.call('HLEN', stats)
 redis.call('HLEN', KEYS[7])
 redis.call('HLEN', KEYS[8])
 
-local result, ids, deaths, kept, reasons, expiring, empty = {0, 0}, {}, {}, {}, {}, {}, {}
+local result, ids, deaths, kept, reasons = {0, 0}, {}, {}, {}, {}
+local expiring, empty, in_line, looks = {}, {}, {}, 0
+local places = {pending = KEYS[9], ready = KEYS[10], unack = KEYS[11], retry = KEYS[12],
+  garbage = garbage}
 local function bury(i, id)
   ids[#ids + 1] = id
   deaths[#deaths + 1] = score(now_ms)
@@ -57,12 +67,20 @@ local function bury(i, id)
 end
 for i, id in ipairs(found) do
   if not is_named then
-    if left[i] and not is_foreign(id) then bury(i, id) else result[#result + 1] = id end
+    if left[i] and tries[i] and not is_foreign(id) then bury(i, id) else result[#result + 1] = id end
   elseif is_garbage[i] == 1 then
-    local key = KEYS[8 + i]
+    local key = KEYS[12 + i]
     local is_there = redis.call('EXISTS', key) == 1
-    if is_there or left[i] then bury(i, id) else empty[#empty + 1] = id end
-    if is_there and redis.call('PEXPIRETIME', key) >= 0 then expiring[#expiring + 1] = key end
+    -- delayqueue takes the retries away when it gives up, and ours note an attempt: an id with retries
+    -- and no attempts may have been sent again since.
+    local may_be_in_line = left[i] and not tries[i]
+    if may_be_in_line then looks = looks + 1 end
+    if may_be_in_line and looks <= 20 and place_of(places, id) == 'live' then
+      in_line[#in_line + 1] = id
+    elseif not may_be_in_line or looks <= 20 then
+      if is_there or left[i] then bury(i, id) else empty[#empty + 1] = id end
+      if is_there then expiring[#expiring + 1] = key end
+    end
   end
 end
 
@@ -74,9 +92,7 @@ if #ids > 0 then
   redis.call('SREM', garbage, unpack(ids))
   redis.pcall('HINCRBY', stats, 'dead', #ids)
 end
-for _, key in ipairs(expiring) do redis.call('PERSIST', key) end
--- Its producer counts nothing, and who takes the expiry off is the first of us to see the message.
-if #expiring > 0 then redis.pcall('HINCRBY', stats, 'sent', #expiring) end
+persist_all(expiring, stats)
 if #empty > 0 then
   for _, key in ipairs({attempts, history, KEYS[7], KEYS[8]}) do
     redis.call('HDEL', key, unpack(empty))
@@ -84,5 +100,6 @@ if #empty > 0 then
   redis.call('SREM', garbage, unpack(empty))
   redis.pcall('HINCRBY', stats, 'dropped', #empty)
 end
+if #in_line > 0 then redis.call('SREM', garbage, unpack(in_line)) end
 result[1], result[2] = #ids, #empty
 return result

@@ -69,6 +69,10 @@ fn bury(k: &Keys, ids: &[&[u8]]) -> Cmd {
         &k.history,
         &k.headers,
         &k.due,
+        &k.pending,
+        &k.ready,
+        &k.unack,
+        &k.retry,
     ];
     let payloads = ids.iter().copied();
     let mut command = with_payloads(&scripts::COLLECT_GARBAGE, k, &fixed, payloads);
@@ -184,11 +188,11 @@ impl RedisStore {
         let mut answers = self.work.run(ADVANCE, &commands).await?.into_iter();
         let mut next = || answers.next().unwrap_or(Value::Nil);
         let (mut due, mut lease_end) = (promoted.due, promoted.lease_end);
-        let (mut expired, mut buried, mut adopted) = (0, 0, 0);
+        let (mut expired, mut buried, mut dropped, mut adopted) = (0, 0, 0, 0);
         let mut found_expiring = false;
         if ends {
             (expired, lease_end) = decode(&self.name, ADVANCE, next())?;
-            buried = self.after_burial(queue, k, next()).await?;
+            (buried, dropped) = self.after_burial(queue, k, next()).await?;
         }
         if !promoted.cut.is_empty() {
             (adopted, due) = decode(&self.name, ADVANCE, next())?;
@@ -210,15 +214,20 @@ impl RedisStore {
             adopted,
             expired,
             buried,
-            more: found.max(buried) >= ADVANCE_STEP || expired >= FAIL_STEP || hurries,
+            more: found.max(buried + dropped) >= ADVANCE_STEP || expired >= FAIL_STEP || hurries,
             waiting: promoted.waiting || expired + adopted > 0,
             next_in: from_now(due).into_iter().chain(from_now(lease_end)).min(),
         })
     }
 
     /// Buries what `collect_garbage` has left, since it needs the payloads' keys. Returns how many were
-    /// buried in all.
-    async fn after_burial(&self, queue: &QueueName, k: &Keys, answer: Value) -> StoreResult<usize> {
+    /// buried in all, and how many were dropped.
+    async fn after_burial(
+        &self,
+        queue: &QueueName,
+        k: &Keys,
+        answer: Value,
+    ) -> StoreResult<(usize, usize)> {
         let (mut buried, mut dropped) = (0, 0);
         let mut add = |answer: Value| -> StoreResult<Vec<Value>> {
             let mut answer: Vec<Value> = decode(&self.name, ADVANCE, answer)?;
@@ -236,6 +245,6 @@ impl RedisStore {
             add(answer)?;
         }
         super::foreign::log_dropped(queue, dropped);
-        Ok(buried)
+        Ok((buried, dropped))
     }
 }
