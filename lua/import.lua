@@ -21,7 +21,8 @@
 -- ARGV[2..] seven for each message: id, "state:ms", retries left or "" (a dead letter), attempts
 --           or "", headers or "", history or "", payload with a leading "+", or "" when missing
 --
--- Returns 0 when another copy has begun since, else 1.
+-- Returns 0 when another copy has begun since, else how many messages it has seen to. It ends early after
+-- 20 ids that are on record without their payload, which have to be looked for; call it with the rest.
 -- Crash safety: one script. A message that is here already is left as it is, so a repeat makes no
 -- second one; a payload that it has lost here is written again.
 -- Not allow-oom: a full Redis takes nothing in.
@@ -36,14 +37,21 @@ for k = 4, 7 do redis.call('HLEN', KEYS[k]) end
 -- True for an id that is here without its payload.
 local places = {pending = KEYS[9], ready = KEYS[10], unack = KEYS[11], retry = KEYS[12],
   garbage = KEYS[13], moving = moving}
+local looks = 0
 local function is_here(id)
-  local on_record = redis.call('HEXISTS', KEYS[4], id) == 1 or redis.call('HEXISTS', KEYS[5], id) == 1
-  return on_record and place_of(places, id) ~= 'nowhere'
+  if redis.call('HEXISTS', KEYS[4], id) == 0 and redis.call('HEXISTS', KEYS[5], id) == 0 then
+    return false
+  end
+  looks = looks + 1
+  return place_of(places, id) ~= 'nowhere'
 end
 
 local marks, states, payloads, seen = {}, {}, {}, {}
 local fields = {{}, {}, {}, {}}
+local done = 0
 for i = 1, #KEYS - 13 do
+  if looks == 20 then break end
+  done = i
   local base, key = 2 + (i - 1) * 7, KEYS[13 + i]
   local id, payload = ARGV[base], ARGV[base + 6]
   if not seen[id] and redis.call('EXISTS', key) == 0
@@ -69,10 +77,10 @@ for i = 1, #KEYS - 13 do
   end
 end
 if #payloads > 0 then redis.call('MSET', unpack(payloads)) end
-if #states == 0 then return 1 end
+if #states == 0 then return done end
 for f = 1, 4 do
   if #fields[f] > 0 then redis.call('HSET', KEYS[3 + f], unpack(fields[f])) end
 end
 redis.call('HSET', was, unpack(states))
 redis.call('ZADD', moving, unpack(marks))
-return 1
+return done

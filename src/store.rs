@@ -363,6 +363,11 @@ pub trait Store: Send + Sync + 'static {
         silence: Duration,
     ) -> StoreResult<()>;
 
+    /// Puts a mark where every store that shares messages or payloads with this one sees it, or takes it
+    /// away again. Returns true when it took one away. A mark vanishes by itself, after four seconds at
+    /// the earliest.
+    async fn mark(&self, queue: &QueueName, mark: &str, is_put: bool) -> StoreResult<bool>;
+
     /// Takes a host off the list.
     async fn leave(&self, queue: &QueueName, host_id: &str) -> StoreResult<()>;
 

@@ -141,25 +141,45 @@ async fn end_arrivals(
     }
 }
 
-/// Refuses to copy a store to itself under another name: what has "arrived" would be removed. A
-/// host that is put on the list of the one must not be on that of the other.
+/// Refuses to copy a store to itself under another name, or to another prefix that keeps its payloads in
+/// the same place: what has "arrived" would be removed. A mark that is put into the one must not be in
+/// the other.
 async fn refuse_same(from: &dyn Store, to: &dyn Store, queue: &QueueName) -> StoreResult<()> {
-    let mark = HostInfo {
-        id: format!("copy-{}", uuid::Uuid::new_v4()),
+    let mark = format!("copy-{}", uuid::Uuid::new_v4());
+    from.mark(queue, &mark, true).await?;
+    let is_same = to.mark(queue, &mark, false).await;
+    let was_there = from.mark(queue, &mark, false).await?;
+    let reason = match is_same? {
+        true => "it is the store that the messages are in already",
+        false if was_there => return Ok(()),
+        false => "it did not answer in time to tell whether it is another store; run it again",
+    };
+    Err(StoreError::Refused {
+        store: to.describe(),
+        operation: Operation::Copy,
+        reason: reason.to_owned(),
+    })
+}
+
+/// [`Store::mark`] by the list of hosts, for a store that shares no payloads with others.
+pub(super) async fn mark_as_host(
+    store: &dyn Store,
+    queue: &QueueName,
+    mark: &str,
+    is_put: bool,
+) -> StoreResult<bool> {
+    let host = HostInfo {
+        id: mark.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         handler: String::new(),
         slots: 0,
         in_flight: 0,
     };
-    from.heartbeat(queue, &mark, HOST_SILENCE).await?;
-    let seen = to.hosts(queue, HOST_SILENCE).await;
-    from.leave(queue, &mark.id).await?;
-    if seen?.iter().any(|host| host.info == mark) {
-        return Err(StoreError::Refused {
-            store: to.describe(),
-            operation: Operation::Copy,
-            reason: "it is the store that the messages are in already".to_owned(),
-        });
+    if is_put {
+        store.heartbeat(queue, &host, HOST_SILENCE).await?;
+        return Ok(false);
     }
-    Ok(())
+    let hosts = store.hosts(queue, HOST_SILENCE).await?;
+    store.leave(queue, mark).await?;
+    Ok(hosts.iter().any(|seen| seen.info.id == mark))
 }

@@ -6,6 +6,7 @@
 //! round trips: a crash between two calls leaves every message in one state.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -74,6 +75,8 @@ pub struct RedisStore {
     /// How people and errors name it; without secrets.
     name: Arc<str>,
     naming: Naming,
+    /// It was logged that messages are delivered although `advance` fails.
+    has_logged_advance: AtomicBool,
     /// The server is a node of a cluster: a script cannot reach the keys of two queues.
     is_cluster: bool,
     /// Queues that this process has put into the list of queues. A std mutex: nothing is awaited
@@ -284,6 +287,10 @@ impl Store for RedisStore {
 
     async fn discover(&self, keys_max: u64) -> StoreResult<Discovered> {
         self.discover_queues(keys_max).await
+    }
+
+    async fn mark(&self, queue: &QueueName, mark: &str, is_put: bool) -> StoreResult<bool> {
+        self.mark_payloads(queue, mark, is_put).await
     }
 
     async fn naming_hint(&self, queue: &QueueName) -> StoreResult<Option<String>> {

@@ -21,6 +21,7 @@ use self::thread::ConnectionThread;
 use self::wake::Wake;
 use super::Operation;
 use super::common::{import_steps, send_steps, settle_steps};
+use super::copy::mark_as_host;
 use super::{
     Advanced, Audit, AuditReport, Cancelled, Counts, HostInfo, Overview, Page, Peer, Redriven,
     Rescheduled, Reservation, Retention, SeenHost, Settled, Settlement, Store, StoreResult,
@@ -351,6 +352,10 @@ impl Store for SqliteStore {
 
     async fn queues(&self) -> StoreResult<Vec<QueueName>> {
         self.look(Operation::ListQueues, people::queues).await
+    }
+
+    async fn mark(&self, queue: &QueueName, mark: &str, is_put: bool) -> StoreResult<bool> {
+        mark_as_host(self, queue, mark, is_put).await
     }
 
     async fn heartbeat(

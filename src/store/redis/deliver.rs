@@ -1,6 +1,7 @@
 //! The way of a message through this host's hands: reserved, kept, settled.
 
 use crate::store::Operation;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
@@ -131,11 +132,16 @@ impl RedisStore {
                 }
                 Ok((since(answered, advanced), deliveries))
             }
-            (Err(error), Ok(reserved)) => {
-                self.give_back(queue, reserved.deliveries).await;
-                Err(error)
+            // What goes wrong with some messages must not keep the others from being handled. The error
+            // is the caller's when nothing is reserved.
+            (Err(error), Ok(reserved)) if !reserved.deliveries.is_empty() => {
+                if !self.has_logged_advance.swap(true, Relaxed) {
+                    tracing::warn!(%queue, "{error}; messages are delivered all the same");
+                }
+                let deliveries = self.with_payloads(queue, &k, reserved).await?;
+                Ok((Advanced::default(), deliveries))
             }
-            (Err(error), Err(_)) | (Ok(_), Err(error)) => Err(error),
+            (Err(error), _) | (Ok(_), Err(error)) => Err(error),
         }
     }
 

@@ -4,14 +4,18 @@ use crate::store::Operation;
 use redis::{Cmd, Value};
 
 use super::decode::{state, text, unexpected};
-use super::foreign::{is_foreign, persist};
+use super::foreign::{is_foreign, log_dropped, persist};
 use super::keys::Keys;
+use super::read::command;
 use super::{
     BATCH_MAX, MessageId, NewMessage, Peer, QueueName, Record, RedisStore, State, StoreError,
     StoreResult, evalsha, scripts,
 };
 use crate::store::common::{OTHER_RUN, headers_json, history_lines, import_steps, third_store};
 use crate::text::{cut, printable};
+
+/// How long a mark stays that was forgotten: an audit waits for longer before it calls one an orphan.
+const MARK_SECONDS: u64 = 4;
 
 /// An id, its state, and the time that goes with that.
 type Entry = (MessageId, State, Option<u64>);
@@ -39,6 +43,25 @@ impl RedisStore {
         }
     }
 
+    /// The mark has the name of a payload: those of all prefixes are together.
+    pub(super) async fn mark_payloads(
+        &self,
+        queue: &QueueName,
+        mark: &str,
+        is_put: bool,
+    ) -> StoreResult<bool> {
+        let key = self.keys(queue).message(&MessageId::from(mark.to_owned()));
+        let command = if is_put {
+            let mut set = redis::cmd("SET");
+            set.arg(key).arg("").arg("EX").arg(MARK_SECONDS);
+            set
+        } else {
+            command("DEL", &key)
+        };
+        let answer: Value = self.one(&self.work, Operation::Copy, command).await?;
+        Ok(answer == Value::Int(1))
+    }
+
     fn refused(&self, operation: Operation, reason: String) -> StoreError {
         StoreError::Refused {
             store: self.name.to_string(),
@@ -47,15 +70,66 @@ impl RedisStore {
         }
     }
 
-    /// Runs a script that answers 0 when another copy has begun since.
-    async fn of_this_run(&self, operation: Operation, command: Cmd) -> StoreResult<()> {
-        match self.one::<i64>(&self.work, operation, command).await? {
+    /// Runs a script that answers 0 when another copy has begun since. Returns what it answers.
+    async fn of_this_run(&self, operation: Operation, command: Cmd) -> StoreResult<usize> {
+        match self.one(&self.work, operation, command).await? {
             0 => Err(self.refused(operation, OTHER_RUN.to_owned())),
-            _ => Ok(()),
+            answer => Ok(answer),
         }
     }
 
     pub(super) async fn export_messages(
+        &self,
+        queue: &QueueName,
+        run: &str,
+        max: usize,
+    ) -> StoreResult<Vec<Record>> {
+        loop {
+            let mut records = self.take_for_export(queue, run, max).await?;
+            let taken = records.len();
+            self.drop_empty_exports(queue, run, &mut records).await?;
+            // None would mean that nothing is left.
+            if !records.is_empty() || taken == 0 {
+                return Ok(records);
+            }
+        }
+    }
+
+    /// Drops ids that have neither payload nor retries: the ack of a delayqueue consumer left them.
+    async fn drop_empty_exports(
+        &self,
+        queue: &QueueName,
+        run: &str,
+        records: &mut Vec<Record>,
+    ) -> StoreResult<()> {
+        let may_be = |record: &&Record| record.payload.is_none() && record.state != State::Dead;
+        let open: Vec<MessageId> = (records.iter().filter(may_be))
+            .map(|record| record.id.clone())
+            .collect();
+        if open.is_empty() {
+            return Ok(());
+        }
+        let k = self.keys(queue);
+        let mut counts = redis::cmd("HMGET");
+        counts.arg(&k.counts);
+        for id in &open {
+            counts.arg(id.as_str());
+        }
+        let counts: Vec<Option<Vec<u8>>> = self.one(&self.work, Operation::Export, counts).await?;
+        let empty = open.into_iter().zip(counts);
+        let empty: Vec<MessageId> = empty
+            .filter_map(|(id, count)| count.is_none().then_some(id))
+            .collect();
+        if !empty.is_empty() {
+            self.remove_moving(queue, run, &empty, true).await?;
+            log_dropped(queue, empty.len());
+            records.retain(|record| !empty.contains(&record.id));
+        }
+        Ok(())
+    }
+
+    /// Puts messages into moving; or returns those that are there already.
+    async fn take_for_export(
         &self,
         queue: &QueueName,
         run: &str,
@@ -170,32 +244,40 @@ impl RedisStore {
     ) -> StoreResult<()> {
         self.register(queue).await?;
         let k = self.keys(queue);
-        for step in import_steps(records) {
-            let payloads: Vec<String> = step.iter().map(|record| k.message(&record.id)).collect();
-            let fixed = [
-                &k.moving,
-                &k.moving_was,
-                &k.moving_peer,
-                &k.counts,
-                &k.attempts,
-                &k.headers,
-                &k.history,
-                &k.dead,
-                &k.pending,
-                &k.ready,
-                &k.unack,
-                &k.retry,
-                &k.garbage,
-            ];
-            let keys = fixed.into_iter().chain(&payloads).map(String::as_str);
-            let mut command = evalsha(&scripts::IMPORT, keys);
-            command.arg(run);
-            for record in step {
-                add_record(&mut command, record);
+        for mut step in import_steps(records) {
+            while !step.is_empty() {
+                let done = self.import_step(&k, run, step).await?;
+                step = &step[done.min(step.len())..];
             }
-            self.of_this_run(Operation::Import, command).await?;
         }
         Ok(())
+    }
+
+    /// Returns how many of them were seen to.
+    async fn import_step(&self, k: &Keys, run: &str, step: &[Record]) -> StoreResult<usize> {
+        let payloads: Vec<String> = step.iter().map(|record| k.message(&record.id)).collect();
+        let fixed = [
+            &k.moving,
+            &k.moving_was,
+            &k.moving_peer,
+            &k.counts,
+            &k.attempts,
+            &k.headers,
+            &k.history,
+            &k.dead,
+            &k.pending,
+            &k.ready,
+            &k.unack,
+            &k.retry,
+            &k.garbage,
+        ];
+        let keys = fixed.into_iter().chain(&payloads).map(String::as_str);
+        let mut command = evalsha(&scripts::IMPORT, keys);
+        command.arg(run);
+        for record in step {
+            add_record(&mut command, record);
+        }
+        self.of_this_run(Operation::Import, command).await
     }
 
     pub(super) async fn discard_moved(
@@ -203,6 +285,17 @@ impl RedisStore {
         queue: &QueueName,
         run: &str,
         ids: &[MessageId],
+    ) -> StoreResult<()> {
+        self.remove_moving(queue, run, ids, false).await
+    }
+
+    /// Removes all of these, or drops those that have neither payload nor retries.
+    async fn remove_moving(
+        &self,
+        queue: &QueueName,
+        run: &str,
+        ids: &[MessageId],
+        is_drop: bool,
     ) -> StoreResult<()> {
         let k = self.keys(queue);
         for step in ids.chunks(BATCH_MAX) {
@@ -216,10 +309,11 @@ impl RedisStore {
                 &k.due,
                 &k.headers,
                 &k.history,
+                &k.stats,
             ];
             let keys = fixed.into_iter().chain(&payloads).map(String::as_str);
             let mut command = evalsha(&scripts::DISCARD, keys);
-            command.arg(run);
+            command.arg(run).arg(u8::from(is_drop));
             for id in step {
                 command.arg(id.as_str());
             }

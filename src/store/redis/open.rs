@@ -1,6 +1,7 @@
 //! Opening: what a server must be before a message is entrusted to it.
 
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 
 use super::cluster::Cluster;
 use super::foreign::Walks;
@@ -95,6 +96,7 @@ impl RedisStore {
             wake: Wake::new(ear, Arc::clone(&guesses)),
             guesses,
             walks: Walks::default(),
+            has_logged_advance: AtomicBool::new(false),
             name,
             naming: Naming {
                 hash_tag: options.hash_tag,

@@ -334,6 +334,10 @@ impl Store for Mistaken {
         self.inner.queues().await
     }
 
+    async fn mark(&self, queue: &QueueName, mark: &str, is_put: bool) -> StoreResult<bool> {
+        self.inner.mark(queue, mark, is_put).await
+    }
+
     async fn heartbeat(
         &self,
         queue: &QueueName,

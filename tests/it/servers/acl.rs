@@ -415,3 +415,38 @@ fn a_viewer_sees_everything_and_changes_nothing() {
     }
     assert_eq!(figures(), before);
 }
+
+/// An older rule has no +pexpiretime and no +smismember.
+#[test]
+fn messages_of_others_do_not_stop_a_host_with_fewer_rights() {
+    for fewer in [&["-pexpiretime"][..], &["-pexpiretime", "-smismember"]] {
+        let server = server();
+        let () = server.command(&[&["ACL", "SETUSER", "dq-host"], fewer].concat());
+        let payload = |id: &str| format!("{{dp:default}}:msg:{id}");
+        let () = server.command(&["SET", &payload("due"), "x", "EX", "3600"]);
+        let () = server.command(&["ZADD", "{dp:default}:pending", "1", "due"]);
+        let () = server.command(&["SET", &payload("ready"), "x"]);
+        let () = server.command(&["LPUSH", "{dp:default}:ready", "ready"]);
+        let () = server.command(&["SET", &payload("waits"), "x", "EX", "3600"]);
+        let () = server.command(&["ZADD", "{dp:default}:unack", "9000000000", "waits"]);
+        if fewer.len() > 1 {
+            let () = server.command(&["SET", &payload("buried"), "x", "EX", "3600"]);
+            let () = server.command(&["SADD", "{dp:default}:garbage", "buried"]);
+        }
+        for _ in 0..5 {
+            sent(&server.url(), &["x"]);
+        }
+        let noop = guest("noop").display().to_string();
+        let host = Host::start(&as_user(&server, "dq-host"), &["--handler", &noop]);
+        eventually("all are handled", || {
+            let counts = stats(&server.url(), "default");
+            assert_eq!(counts["totals"]["released"], 0);
+            (counts["totals"]["acked"] == 7).then_some(())
+        });
+        eventually("no payload expires", || {
+            let ttl: i64 = server.command(&["TTL", &payload("waits")]);
+            (ttl == -1).then_some(())
+        });
+        drop(host);
+    }
+}
