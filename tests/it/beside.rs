@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dqhost::message::{Delivery, Due, HistoryEntry, MessageId, NewMessage, Outgoing, State};
+use dqhost::message::{
+    Delivery, Due, HistoryEntry, MessageId, NewMessage, Outgoing, Record, State,
+};
+use dqhost::store::copy::copy_queue;
 use dqhost::store::{Audit, Peer, Settled, Settlement, Store};
 
 use crate::contract::tools::*;
@@ -640,4 +643,167 @@ fn a_delivery_that_another_took_back_is_logged() {
     let () = server.command(&["HINCRBY", &key("retry:cnt"), &id, "-1"]);
     let line = host.wait_for_line_with("its lease was lost");
     assert_eq!(line["id"].as_str(), Some(id.as_str()));
+}
+
+#[tokio::test]
+async fn a_payload_that_comes_to_a_long_line_is_kept() {
+    let server = RedisServer::start();
+    let store = server.store().await;
+    let fill =
+        "for i = 1, 50000 do for _, key in ipairs(KEYS) do redis.call('LPUSH', key, i) end end";
+    let () = server.command(&["EVAL", fill, "2", &key("ready"), &key("retry")]);
+    while store.advance(&queue()).await.unwrap().more {}
+    for list in ["ready", "retry"] {
+        let () = server.command(&["SET", &payload_key(list), "x", "PX", "5000"]);
+        let () = server.command(&["LPUSH", &key(list), list]);
+        while ttl(&server, list) >= 0 {
+            store.advance(&queue()).await.unwrap();
+        }
+        assert_eq!(
+            ttl(&server, list),
+            -1,
+            "the payload of one in {list} is lost"
+        );
+    }
+    assert_eq!(totals(&*store).await.sent, 2);
+}
+
+/// Five ids that the ack of a Go consumer left in line, and a message whose payload is lost.
+fn five_that_an_ack_left(server: &RedisServer) {
+    let () = server.command(&["LPUSH", &key("ready"), "a", "b", "c", "d", "e"]);
+    let () = server.command(&["LPUSH", &key("retry"), "lost"]);
+    let () = server.command(&["HSET", &key("retry:cnt"), "lost", "3"]);
+}
+
+#[tokio::test]
+async fn an_audit_drops_what_an_ack_left_and_counts_it() {
+    let server = RedisServer::start();
+    let store = server.store().await;
+    five_that_an_ack_left(&server);
+    let how = Audit {
+        repair: true,
+        settling: SHORT,
+    };
+    let report = store.audit(&queue(), how).await.unwrap();
+    assert_eq!((report.0[0].repaired, report.0[0].buried), (5, 1));
+    assert_eq!(depths(&*store).await, [0, 0, 0, 0, 1]);
+    let totals = totals(&*store).await;
+    assert_eq!((totals.dropped, totals.dead), (5, 1));
+}
+
+#[tokio::test]
+async fn a_copy_drops_what_an_ack_left_and_counts_it() {
+    let (from, to) = (RedisServer::start(), RedisServer::start());
+    let (here, there) = (from.store().await, to.store().await);
+    five_that_an_ack_left(&from);
+    let peer = Peer {
+        name: "other".to_owned(),
+        renamed: false,
+        run: "1".to_owned(),
+    };
+    here.meet(&queue(), &peer).await.unwrap();
+    // Two at a time: those that are dropped do not look like the end.
+    let taken = here.export(&queue(), "1", 2).await.unwrap();
+    assert_eq!(taken.len(), 1);
+    assert_eq!(taken[0].id.as_str(), "lost");
+    let arrived = copy_queue(&*here, &*there, &queue(), true, |_| ()).await;
+    assert_eq!(arrived.unwrap(), 1);
+    assert_eq!(totals(&*here).await.dropped, 5);
+    let keys: Vec<String> = from.command(&["KEYS", &key("*")]);
+    assert!(
+        keys.iter().all(|key| !key.contains("moving:was")),
+        "{keys:?}"
+    );
+    let counts = there.counts(&queue()).await.unwrap();
+    assert_eq!((counts.alive(), counts.dead), (1, 0));
+}
+
+#[tokio::test]
+async fn an_id_that_is_sent_again_while_it_is_in_delayqueues_garbage_is_not_buried() {
+    let server = RedisServer::start();
+    let store = server.store().await;
+    for id in [MessageId::new(), "of-go".into()] {
+        // Payload and retry count are gone.
+        let () = server.command(&["SADD", &key("garbage"), id.as_str()]);
+        store.send(&queue(), &[with_id(&id, "x")]).await.unwrap();
+        while server.command::<u64>(&["SCARD", &key("garbage")]) > 0 {
+            store.advance(&queue()).await.unwrap();
+        }
+        assert_eq!(depths(&*store).await, [0, 1, 0, 0, 0]);
+        let delivery = reserve_one(&*store, LONG).await;
+        assert_eq!(delivery.payload.as_deref(), Some(b"x".as_slice()));
+        settle(&*store, &delivery.claim, Settlement::ACK).await;
+        nothing_is_delivered(&*store).await;
+    }
+    assert_eq!(totals(&*store).await.dead, 0);
+}
+
+#[tokio::test]
+async fn empty_ids_in_garbage_are_dropped_without_a_rest_between() {
+    let server = RedisServer::start();
+    let store = server.store().await;
+    let fill = "for i = 1, 600 do redis.call('SADD', KEYS[1], i) end";
+    let () = server.command(&["EVAL", fill, "1", &key("garbage")]);
+    while store.advance(&queue()).await.unwrap().more {}
+    assert_eq!(server.command::<u64>(&["SCARD", &key("garbage")]), 0);
+    assert_eq!(totals(&*store).await.dropped, 600);
+}
+
+/// How often a command was called.
+fn calls(server: &RedisServer, command: &str) -> u64 {
+    let info: String = server.command(&["INFO", "commandstats"]);
+    let start = format!("cmdstat_{command}:calls=");
+    let line = info.lines().find_map(|line| line.strip_prefix(&start));
+    line.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
+}
+
+/// Each look through the lists may take milliseconds, while which Redis does nothing else.
+#[tokio::test]
+async fn no_script_looks_for_more_than_twenty_ids_in_the_lists() {
+    let server = RedisServer::start();
+    let store = server.store().await;
+    let ids: Vec<MessageId> = (0..100).map(|_| MessageId::new()).collect();
+    for id in &ids {
+        let () = server.command(&["HSET", &key("retry:cnt"), id.as_str(), "1"]);
+    }
+    let records: Vec<Record> = ids.iter().map(record).collect();
+    let peer = Peer {
+        name: "other".to_owned(),
+        renamed: false,
+        run: "1".to_owned(),
+    };
+    store.meet(&queue(), &peer).await.unwrap();
+    let scripts = calls(&server, "evalsha");
+    store.import(&queue(), "1", &records).await.unwrap();
+    assert!(calls(&server, "lpos") <= 40 * (calls(&server, "evalsha") - scripts));
+    // Each has arrived all the same.
+    let counts = store.counts(&queue()).await.unwrap();
+    assert_eq!(counts.moving, 100);
+    store.discard(&queue(), "1", &ids).await.unwrap();
+    for id in &ids {
+        let () = server.command(&["HSET", &key("retry:cnt"), id.as_str(), "1"]);
+    }
+    send(&*store, "x", Due::NOW, 3).await;
+    let claim = reserve_one(&*store, LONG).await.claim;
+    let before = calls(&server, "lpos");
+    let outbox = ids.iter().map(|id| Outgoing {
+        queue: queue(),
+        message: with_id(id, "x"),
+    });
+    let outbox = outbox.collect();
+    settle(&*store, &claim, Settlement::Ack { outbox }).await;
+    assert!(calls(&server, "lpos") - before <= 40);
+}
+
+fn record(id: &MessageId) -> Record {
+    Record {
+        id: id.clone(),
+        state: State::Ready,
+        at_ms: None,
+        attempts: 0,
+        retries_left: 3,
+        payload: Some(b"x".to_vec()),
+        headers: Vec::new(),
+        history: Vec::new(),
+    }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use dqhost::message::{Due, State};
+use dqhost::store::copy::copy_queue;
 use dqhost::store::{Audit, AuditReport, FindingKind, Page, Settlement, Store};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -362,4 +363,53 @@ fn a_user_who_may_not_look_at_the_other_names_is_not_held_up() {
     );
     let shown = stats(&url, "q");
     assert_eq!(shown["pending"], json!(0));
+}
+
+#[tokio::test]
+async fn a_copy_between_two_prefixes_of_one_server_is_refused_and_loses_nothing() {
+    for hash_tag in [true, false] {
+        let server = RedisServer::start();
+        let from = server.store_named(hash_tag, "dp").await;
+        let to = server.store_named(hash_tag, "shop").await;
+        for _ in 0..3 {
+            send(&*from, "x", Due::NOW, 3).await;
+        }
+        let before = server.dump();
+        let copied = copy_queue(&*from, &*to, &queue(), false, |_| ()).await;
+        let error = copied.unwrap_err().to_string();
+        assert!(error.contains("messages are in already"), "{error}");
+        assert_eq!(server.dump(), before);
+    }
+}
+
+/// An orphan is left as it is, and what is said of that.
+fn left_alone(server: &RedisServer) -> String {
+    let () = server.command(&["SET", "{dp:q}:msg:live", "of another prefix"]);
+    let told = run(
+        Some(&server.url()),
+        &["audit", "--repair", "--queue", "q"],
+        1,
+    );
+    assert_eq!(stats(&server.url(), "q")["dead"], 0);
+    stderr(&told)
+}
+
+#[test]
+fn an_audit_buries_nothing_that_may_be_of_a_prefix_that_is_no_text() {
+    let server = RedisServer::start();
+    let script = "redis.call('ZADD', '{shop\\255:q}:pending', '1', 'live')";
+    let () = server.command(&["EVAL", script, "0"]);
+    let told = left_alone(&server);
+    assert!(told.contains("names that are no text"), "{told}");
+}
+
+#[test]
+fn an_audit_that_cannot_look_at_all_keys_buries_nothing_that_may_be_of_another_prefix() {
+    let server = RedisServer::start();
+    let script = "for i = 1, 100000 do redis.call('SET', ARGV[1] .. i, '') end";
+    for n in 0..11 {
+        let () = server.command(&["EVAL", script, "0", &format!("{n}:")]);
+    }
+    let told = left_alone(&server);
+    assert!(told.contains("too many keys to look at all"), "{told}");
 }
