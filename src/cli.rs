@@ -6,7 +6,6 @@
 )]
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -19,6 +18,15 @@ use crate::store::StoreError;
 use crate::store::redis::KeyPrefix;
 use crate::store::sqlite::Durability;
 use crate::text::printable;
+
+/// Writes a line to stderr. If its reader is gone, the line is lost and the command goes on:
+/// `eprintln!` would panic.
+macro_rules! tell {
+    ($($text:tt)*) => {{
+        let line = format!($($text)*) + "\n";
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
+    }};
+}
 
 mod audit;
 mod check;
@@ -297,7 +305,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("error: no threads to run on: {error}");
+            tell!("error: no threads to run on: {error}");
             return Exit::Failed.into();
         }
     };
@@ -309,9 +317,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         // Whoever read our output has seen enough.
         Err(error) if is_broken_pipe(&error) => Exit::Done.into(),
         Err(error) => {
-            // The terminal may have gone.
-            let text = format!("{error:#}");
-            let _ = writeln!(std::io::stderr(), "error: {}", printable(&text));
+            tell!("error: {}", printable(&format!("{error:#}")));
             exit_of(&error).into()
         }
     }

@@ -30,6 +30,9 @@
 //! * [`clock`]: the time of a store that has no clock of its own
 //! * [`message`]: the vocabulary
 
+// `println!` and `eprintln!` panic if their reader is gone.
+#![warn(clippy::print_stderr, clippy::print_stdout)]
+
 pub mod cli;
 pub mod clock;
 pub mod control;

@@ -1,5 +1,7 @@
 //! The `dqhost` command: see the library's `cli` module.
 
+#![warn(clippy::print_stderr, clippy::print_stdout)]
+
 use std::process::ExitCode;
 
 /// Gives back what handlers made the host take for a moment; the system's keeps much of it.

@@ -47,7 +47,7 @@ pub(super) async fn audit(args: AuditArgs) -> anyhow::Result<Exit> {
     } else {
         let chosen = args.queues.choose(&*store).await?;
         if let Some(note) = chosen.note {
-            eprintln!("{note}");
+            tell!("{note}");
         }
         let audited = audit_queues(&*store, chosen.queues, args.repair).await?;
         (audited, chosen.complete)

@@ -54,10 +54,13 @@ pub(super) async fn copy(args: CopyArgs) -> anyhow::Result<Exit> {
         let mut is_waiting = false;
         let progress = |progress| match progress {
             Progress::Arrived(_) if !shows_progress => {}
-            Progress::Arrived(messages) => eprint!("\r{queue}: {messages} messages"),
+            Progress::Arrived(messages) => {
+                // Whoever reads may have gone.
+                let _ = write!(io::stderr(), "\r{queue}: {messages} messages");
+            }
             Progress::Waiting { in_hand } if !is_waiting => {
                 is_waiting = true;
-                eprintln!(
+                tell!(
                     "{queue}: waiting for {in_hand} messages that hosts have in hand, until they \
                      are settled or their leases end"
                 );
@@ -66,7 +69,7 @@ pub(super) async fn copy(args: CopyArgs) -> anyhow::Result<Exit> {
         };
         let arrived = copy_queue(&*from, &*to, &queue, args.renamed, progress).await?;
         if shows_progress {
-            eprint!("\r");
+            let _ = write!(io::stderr(), "\r");
         }
         writeln!(
             io::stdout().lock(),
@@ -76,7 +79,7 @@ pub(super) async fn copy(args: CopyArgs) -> anyhow::Result<Exit> {
         )?;
     }
     if let Some(note) = chosen.note {
-        eprintln!("{note}");
+        tell!("{note}");
     }
     Ok(if chosen.complete {
         Exit::Done

@@ -165,9 +165,9 @@ fn tell_redriven<'a>(
                 done += 1;
                 writeln!(io::stdout().lock(), "{id} -> {new}")?;
             }
-            Redriven::Unknown => eprintln!("{id} is not redriven: it is no dead letter of {queue}"),
+            Redriven::Unknown => tell!("{id} is not redriven: it is no dead letter of {queue}"),
             Redriven::PayloadMissing => {
-                eprintln!("{id} is not redriven: its payload is missing from the store");
+                tell!("{id} is not redriven: its payload is missing from the store");
             }
         }
     }
@@ -193,7 +193,7 @@ async fn delete(args: DeleteArgs) -> anyhow::Result<Exit> {
             done += 1;
             writeln!(io::stdout().lock(), "{id}")?;
         } else {
-            eprintln!("{id} is not deleted: it is no dead letter of {queue}");
+            tell!("{id} is not deleted: it is no dead letter of {queue}");
         }
     }
     Ok(how_much(done, ids.len()))

@@ -101,7 +101,7 @@ pub(super) fn refused(error: &clap::Error, args: &[OsString]) -> ExitCode {
     if error.use_stderr() {
         // It repeats what was given, which may be anything.
         for line in error.render().to_string().lines() {
-            let _ = writeln!(io::stderr(), "{}", printable(line));
+            tell!("{}", printable(line));
         }
     } else {
         // Help and version.

@@ -33,7 +33,7 @@ pub(super) fn sent(sent: &Sent, as_json: bool) -> io::Result<()> {
     }
     let id = printable(sent.id.as_str());
     if sent.due_at_ms.is_none() {
-        eprintln!("{id} was sent before, so nothing was sent now");
+        tell!("{id} was sent before, so nothing was sent now");
     }
     writeln!(io::stdout().lock(), "{id}")
 }

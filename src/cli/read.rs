@@ -33,7 +33,7 @@ pub(super) async fn stats(args: StatsArgs) -> anyhow::Result<Exit> {
     if let Some(note) = chosen.note
         && (queues.is_empty() || !chosen.complete)
     {
-        eprintln!("{note}");
+        tell!("{note}");
     }
     let (mut rows, mut refused) = (Vec::new(), Vec::new());
     for queue in queues {
@@ -72,12 +72,12 @@ pub(super) async fn stats(args: StatsArgs) -> anyhow::Result<Exit> {
         if overview.counts == Counts::default()
             && let Some(hint) = open::naming_hint(&*store, queue).await
         {
-            eprintln!("queue {queue}: {hint}");
+            tell!("queue {queue}: {hint}");
         }
     }
     for (queue, error) in &refused {
         let error = error.to_string();
-        eprintln!("error: queue {queue} is not shown: {}", printable(&error));
+        tell!("error: queue {queue} is not shown: {}", printable(&error));
     }
     Ok(how_much(rows.len(), rows.len() + refused.len()))
 }
@@ -168,7 +168,7 @@ pub(super) async fn get(args: GetArgs) -> anyhow::Result<Exit> {
     let store = open::store(&args.store, Missing::Refuse).await?;
     let queue = &args.queue.queue;
     let Some(record) = store.get(queue, &MessageId::from(args.id.as_str())).await? else {
-        eprintln!(
+        tell!(
             "error: queue {queue} has no message {}: it was acked, cancelled or deleted, or never \
              sent there",
             printable(&args.id)
@@ -332,9 +332,9 @@ pub(super) async fn cancel(args: CancelArgs) -> anyhow::Result<Exit> {
                 done += 1;
                 writeln!(io::stdout().lock(), "{id}")?;
             }
-            Cancelled::InHand => eprintln!("{id} is not cancelled: a host is handling it"),
+            Cancelled::InHand => tell!("{id} is not cancelled: a host is handling it"),
             Cancelled::Unknown => {
-                eprintln!("{id} is not cancelled: it does not wait in this queue");
+                tell!("{id} is not cancelled: it does not wait in this queue");
             }
         }
     }

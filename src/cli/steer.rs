@@ -56,7 +56,7 @@ async fn set_paused(
     };
     let store = open::store(store, missing).await?;
     if !create && !is_known(&*store, queue).await? {
-        eprintln!("error: {}", not_there(queue, paused));
+        tell!("error: {}", not_there(queue, paused));
         return Ok(Exit::Failed);
     }
     store.set_paused(queue, paused).await?;
@@ -98,9 +98,9 @@ pub(super) async fn reschedule(args: RescheduleArgs) -> anyhow::Result<Exit> {
                 done += 1;
                 writeln!(io::stdout().lock(), "{id}  {}", rfc3339(due_ms))?;
             }
-            Rescheduled::InHand => eprintln!("{id} is not rescheduled: a host is handling it"),
+            Rescheduled::InHand => tell!("{id} is not rescheduled: a host is handling it"),
             Rescheduled::Unknown => {
-                eprintln!("{id} is not rescheduled: it does not wait in this queue");
+                tell!("{id} is not rescheduled: it does not wait in this queue");
             }
         }
     }
