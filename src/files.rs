@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{File, Metadata, OpenOptions};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -116,6 +116,31 @@ pub fn open_ours(path: &Path, options: &OpenOptions, owner: Owner) -> io::Result
         return Err(unfit(path, &what));
     }
     Ok(file)
+}
+
+/// Writes a file whole or not at all: under a temporary name in the same folder, then renamed. A file or
+/// a symbolic link at the path is replaced, never written through.
+///
+/// # Errors
+///
+/// The system's. Nothing of the file is left then.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{:016x}.tmp", fastrand::u64(..)));
+    let temporary = path.with_file_name(name);
+    // A new file: nothing that others have prepared under this name is opened.
+    let mut file = File::options()
+        .write(true)
+        .create_new(true)
+        .open(&temporary)?;
+    let written = file
+        .write_all(bytes)
+        .and_then(|()| file.sync_all())
+        .and_then(|()| std::fs::rename(&temporary, path));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&temporary);
+    }
+    written
 }
 
 /// The content of a file that an operator has named, at most one byte more than `max`. Symbolic links are
@@ -276,7 +301,6 @@ mod tests {
             let writer = {
                 let pipe = pipe.clone();
                 std::thread::spawn(move || {
-                    use std::io::Write;
                     let mut pipe = File::options().write(true).open(pipe).unwrap();
                     pipe.write_all(b"sec").unwrap();
                     pipe.write_all(b"ret").ok();

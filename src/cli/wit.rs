@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
 
 use super::{Exit, Usage};
+use crate::files::{self, Owner};
 use crate::text::printable;
 
 /// The files, by their paths in the folder.
@@ -26,28 +27,64 @@ pub(super) struct WitArgs {
     folder: PathBuf,
 }
 
-/// Writes the files that are not there. One that differs is somebody's own and stays.
+/// Writes the files that are not there. A file that differs is the user's own and stays.
 pub(super) fn wit(args: &WitArgs) -> anyhow::Result<Exit> {
     let paths = FILES.map(|(name, text)| (args.folder.join(name), text));
+    let mut missing = Vec::new();
     for (path, text) in &paths {
-        match fs::read(path) {
-            Ok(there) if there != text.as_bytes() => {
-                return Err(Usage(format!(
-                    "{} is there and differs: remove it, or name another folder",
-                    path.display()
-                ))
-                .into());
-            }
-            _ => {}
+        check_folders(path)?;
+        if !is_written(path, text)? {
+            missing.push(path);
         }
     }
     for (path, text) in &paths {
-        let shown = path.display().to_string();
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder).with_context(|| format!("cannot make {shown}"))?;
+        let shown = path.display();
+        if missing.contains(&path) {
+            if let Some(folder) = path.parent() {
+                fs::create_dir_all(folder)
+                    .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+            }
+            files::write_whole(path, text.as_bytes())
+                .with_context(|| format!("cannot write {shown}"))?;
         }
-        fs::write(path, text).with_context(|| format!("cannot write {shown}"))?;
-        writeln!(io::stdout().lock(), "{}", printable(&shown))?;
+        writeln!(io::stdout().lock(), "{}", printable(&shown.to_string()))?;
     }
     Ok(Exit::Done)
+}
+
+/// Refuses a path through something that is no folder.
+fn check_folders(path: &Path) -> Result<(), Usage> {
+    for folder in path.ancestors().skip(1) {
+        // A link to a folder is one, and a link to nothing is not.
+        let is_there = fs::symlink_metadata(folder).is_ok();
+        if is_there && !folder.is_dir() {
+            return Err(Usage(format!(
+                "{} is not a folder: remove it, or name another folder",
+                folder.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// True if the file is there with this text, false if nothing is there.
+fn is_written(path: &Path, text: &str) -> anyhow::Result<bool> {
+    let shown = path.display();
+    let there = match files::check(path, Owner::Anyone) {
+        Ok(there) => there,
+        Err(error) if error.kind() == io::ErrorKind::Other => {
+            return Err(Usage(error.to_string()).into());
+        }
+        Err(error) => return Err(error).with_context(|| format!("cannot look at {shown}")),
+    };
+    if there.is_none() {
+        return Ok(false);
+    }
+    let bytes = files::read_named(path, text.len() as u64)
+        .with_context(|| format!("cannot read {shown}"))?;
+    if bytes == text.as_bytes() {
+        return Ok(true);
+    }
+    let refusal = format!("{shown} is there and differs: remove it, or name another folder");
+    Err(Usage(refusal).into())
 }
