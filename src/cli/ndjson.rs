@@ -20,7 +20,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use super::{Exit, payload, print, send, time};
 use crate::message::{Due, Headers, NewMessage, QueueName, RETRIES_MAX, Sent, State};
 use crate::store::{BATCH_MAX, Store};
-use crate::text::printable;
+use crate::text::{cut, printable};
 
 /// What a line that does not say otherwise gets, and how long a payload may be.
 pub(super) struct Defaults {
@@ -31,43 +31,88 @@ pub(super) struct Defaults {
     pub max_payload: usize,
 }
 
-/// One line.
+/// One line. Its values are read one by one, so that a wrong one is refused by its name.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line {
-    payload: Option<Box<RawValue>>,
-    payload_base64: Option<String>,
-    #[serde(rename = "in")]
-    delay: Option<String>,
-    at: Option<String>,
-    at_ms: Option<u64>,
-    retries: Option<u32>,
-    #[serde(default, deserialize_with = "pairs")]
-    headers: Option<Headers>,
-    idempotency_key: Option<String>,
-    dedup_window: Option<String>,
+struct Line<'a> {
+    #[serde(borrow, default, deserialize_with = "present")]
+    payload: Option<&'a RawValue>,
+    #[serde(borrow)]
+    payload_base64: Option<&'a RawValue>,
+    #[serde(borrow, rename = "in")]
+    delay: Option<&'a RawValue>,
+    #[serde(borrow)]
+    at: Option<&'a RawValue>,
+    #[serde(borrow)]
+    at_ms: Option<&'a RawValue>,
+    #[serde(borrow)]
+    retries: Option<&'a RawValue>,
+    #[serde(borrow)]
+    headers: Option<&'a RawValue>,
+    #[serde(borrow)]
+    idempotency_key: Option<&'a RawValue>,
+    #[serde(borrow)]
+    dedup_window: Option<&'a RawValue>,
     /// Only what is listed has a state. The fields below describe it, and are not sent.
-    state: Option<State>,
+    #[serde(borrow)]
+    state: Option<&'a RawValue>,
     id: Option<IgnoredAny>,
     attempts: Option<IgnoredAny>,
     retries_left: Option<IgnoredAny>,
     history: Option<IgnoredAny>,
-    payload_missing: Option<bool>,
+    #[serde(borrow)]
+    payload_missing: Option<&'a RawValue>,
+}
+
+/// Bytes of a wrong value that a refusal repeats.
+const REPEATED_MAX: usize = 80;
+
+/// A value that is there, be it null.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+/// The value of a field, or what it must be.
+fn field<'a, T: Deserialize<'a>>(
+    name: &str,
+    value: Option<&'a RawValue>,
+    must_be: &str,
+) -> Result<Option<T>, String> {
+    let read = |value: &'a RawValue| {
+        serde_json::from_str(value.get()).map_err(|_| {
+            let value = cut(value.get(), REPEATED_MAX);
+            format!("{name} must be {must_be}, not {value}")
+        })
+    };
+    value.map(read).transpose()
+}
+
+/// A field that is a string.
+fn text(name: &str, value: Option<&RawValue>) -> Result<Option<String>, String> {
+    if value.is_some_and(|value| value.get().starts_with('"')) {
+        return field(name, value, "Unicode text without lone surrogates");
+    }
+    field(name, value, "a string")
+}
+
+/// The headers in the order written.
+struct Pairs(Headers);
+
+impl<'de> Deserialize<'de> for Pairs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        pairs(deserializer).map(Self)
+    }
 }
 
 /// Headers as an object, or as a list of pairs, in the order written; names may repeat.
-fn pairs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Headers>, D::Error> {
-    struct Pairs;
+fn pairs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Headers, D::Error> {
+    struct Reader;
 
-    impl<'de> Visitor<'de> for Pairs {
-        type Value = Option<Headers>;
+    impl<'de> Visitor<'de> for Reader {
+        type Value = Headers;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("an object of strings, or a list of pairs of strings")
-        }
-
-        fn visit_unit<E>(self) -> Result<Self::Value, E> {
-            Ok(None)
         }
 
         fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
@@ -75,7 +120,7 @@ fn pairs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Headers>, 
             while let Some(pair) = list.next_element()? {
                 headers.push(pair);
             }
-            Ok(Some(headers))
+            Ok(headers)
         }
 
         fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
@@ -83,30 +128,73 @@ fn pairs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Headers>, 
             while let Some(pair) = map.next_entry()? {
                 headers.push(pair);
             }
-            Ok(Some(headers))
+            Ok(headers)
         }
     }
 
-    deserializer.deserialize_any(Pairs)
+    deserializer.deserialize_any(Reader)
 }
 
-impl Line {
+impl Line<'_> {
     /// When it is due, if it says so. What is listed says something else by its time in some states:
     /// when a lease ends, or when the message became a dead letter.
     fn at_ms(&self) -> Result<Option<u64>, String> {
-        let text = self.at.as_deref();
-        let at = text.map(|at| time::at(at).map_err(|error| format!("at {at:?}: {error}")));
-        if self.at_ms.is_some_and(|at_ms| !time::is_allowed(at_ms)) {
+        let at = text("at", self.at)?;
+        let at = at.map(|at| time::at(&at).map_err(|error| format!("at {at:?}: {error}")));
+        let at_ms = field::<u64>("at_ms", self.at_ms, "a time in unix milliseconds")?;
+        if at_ms.is_some_and(|at_ms| !time::is_allowed(at_ms)) {
             return Err("at_ms must not be more than 100 years away".to_owned());
         }
-        let at_ms = match (at.transpose()?, self.at_ms) {
+        let at_ms = match (at.transpose()?, at_ms) {
             (Some(at), Some(at_ms)) if at != at_ms => {
                 return Err("its at and its at_ms are different times: leave one out".to_owned());
             }
             (at, at_ms) => at_ms.or(at),
         };
-        let is_due_time = matches!(self.state, None | Some(State::Pending));
+        let state = field("state", self.state, "one that a listed message has")?;
+        let is_due_time = matches!(state, None | Some(State::Pending));
         Ok(at_ms.filter(|_| is_due_time))
+    }
+
+    fn payload(&self) -> Result<Vec<u8>, String> {
+        let is_missing = field("payload_missing", self.payload_missing, "true or false")?;
+        let base64 = text("payload_base64", self.payload_base64)?;
+        // A listed message has both fields, and one of them is null.
+        let is_null = self.payload.is_some_and(|value| value.get() == "null");
+        match (self.payload.filter(|_| !is_null), base64) {
+            // A string is its text; anything else is sent as it was written, to the last digit.
+            (Some(value), None) if value.get().starts_with('"') => {
+                let text = text("payload", Some(value))?;
+                Ok(text.unwrap_or_default().into_bytes())
+            }
+            (Some(value), None) => Ok(value.get().as_bytes().to_vec()),
+            (None, Some(text)) => base64::engine::general_purpose::STANDARD
+                .decode(text)
+                .map_err(|error| format!("payload_base64 is not base64: {error}")),
+            (None, None) if is_missing == Some(true) => {
+                Err("its payload is missing from the store".to_owned())
+            }
+            (None, None) if is_null => Err(
+                "its payload is null: give \"\" for an empty payload, or \"null\" for that word"
+                    .to_owned(),
+            ),
+            (None, None) => Err("it has neither payload nor payload_base64".to_owned()),
+            (Some(_), Some(_)) => Err("it has payload and payload_base64".to_owned()),
+        }
+    }
+
+    fn retries(&self) -> Result<Option<u32>, String> {
+        let whole = format!("a whole number from 0 to {RETRIES_MAX}");
+        let retries = field::<u64>("retries", self.retries, &whole)?;
+        let Some(retries) = retries else {
+            return Ok(None);
+        };
+        match u32::try_from(retries) {
+            Ok(retries) if retries <= RETRIES_MAX => Ok(Some(retries)),
+            _ => Err(format!(
+                "retries {retries} are over the limit of {RETRIES_MAX}"
+            )),
+        }
     }
 
     /// Refuses what only a listed message has in a line that is not listed: a new message has an id
@@ -131,22 +219,8 @@ impl Line {
     fn into_message(self, defaults: &Defaults) -> Result<NewMessage, String> {
         self.check_description()?;
         let at_ms = self.at_ms()?;
-        let bytes = match (self.payload, self.payload_base64) {
-            // A string is its text; anything else is sent as it was written, to the last digit.
-            (Some(value), None) => match serde_json::from_str::<String>(value.get()) {
-                Ok(text) => text.into_bytes(),
-                Err(_) => value.get().as_bytes().to_vec(),
-            },
-            (None, Some(text)) => base64::engine::general_purpose::STANDARD
-                .decode(text)
-                .map_err(|error| format!("payload_base64 is not base64: {error}"))?,
-            (None, None) if self.payload_missing == Some(true) => {
-                return Err("its payload is missing from the store".to_owned());
-            }
-            (None, None) => return Err("it has neither payload nor payload_base64".to_owned()),
-            (Some(_), Some(_)) => return Err("it has payload and payload_base64".to_owned()),
-        };
-        let due = match (self.delay, at_ms) {
+        let bytes = self.payload()?;
+        let due = match (text("in", self.delay)?, at_ms) {
             (Some(delay), None) => {
                 Due::In(time::duration(&delay).map_err(|error| format!("in {delay:?}: {error}"))?)
             }
@@ -154,15 +228,14 @@ impl Line {
             (None, None) => defaults.due,
             (Some(_), Some(_)) => return Err("it has in and at".to_owned()),
         };
-        let retries = self.retries.unwrap_or(defaults.retries);
-        if retries > RETRIES_MAX {
-            return Err(format!(
-                "retries {retries} are over the limit of {RETRIES_MAX}"
-            ));
-        }
-        let headers = self.headers.unwrap_or_else(|| defaults.headers.clone());
+        let retries = self.retries()?.unwrap_or(defaults.retries);
+        let shape = "an object of strings, or a list of pairs of strings";
+        let headers = field::<Pairs>("headers", self.headers, shape)?;
+        let headers = headers.map_or_else(|| defaults.headers.clone(), |pairs| pairs.0);
         payload::check(&bytes, &headers, defaults.max_payload)?;
-        let (key, window) = (self.idempotency_key.as_deref(), self.dedup_window);
+        let key = text("idempotency_key", self.idempotency_key)?;
+        let key = key.as_deref();
+        let window = text("dedup_window", self.dedup_window)?;
         if key == Some("") {
             return Err("its idempotency_key is empty".to_owned());
         }
@@ -186,9 +259,23 @@ impl Line {
 }
 
 fn parse(line: &[u8], defaults: &Defaults) -> Result<NewMessage, String> {
-    serde_json::from_slice::<Line>(line)
-        .map_err(|error| error.to_string())?
+    if !line.trim_ascii_start().starts_with(b"{") {
+        return Err("it is not a JSON object, such as {\"payload\": \"text\"}".to_owned());
+    }
+    serde_json::from_slice::<Line<'_>>(line)
+        .map_err(|error| refusal(&error))?
         .into_message(defaults)
+}
+
+/// What is wrong with a line, without the parser's own count of lines, which is always 1.
+fn refusal(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    let what = text.strip_suffix(&place).unwrap_or(&text);
+    if error.is_data() {
+        return what.to_owned();
+    }
+    format!("it is not valid JSON at column {}: {what}", error.column())
 }
 
 /// Sends what the input holds. Exits with [`Exit::Partly`] when some lines were wrong, with
@@ -224,7 +311,7 @@ pub(super) async fn send(
             Some(Ok(message)) => batch.push(message),
             Some(Err(error)) => {
                 wrong += 1;
-                eprintln!("line {number} is not sent: {}", printable(&error));
+                tell!("line {number} is not sent: {}", printable(&error));
             }
         }
         // What is in hand goes out before the next read may wait for input.
@@ -362,7 +449,10 @@ mod tests {
                 r#"{"state":"dead","payload":null,"payload_missing":true}"#,
                 "missing from the store",
             ),
-            (r#"{"payload":1,"headers":[["a"]]}"#, "invalid length 1"),
+            (
+                r#"{"payload":1,"headers":[["a"]]}"#,
+                "headers must be an object of strings",
+            ),
             (r#"{"payload":1,"colour":"red"}"#, "unknown field `colour`"),
             (r#"{"payload":1,"in":"-1s"}"#, "negative"),
             (r#"{"payload":1,"in":"1s","at":"14:00"}"#, "in and at"),
