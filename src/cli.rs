@@ -67,8 +67,9 @@ Examples:
   dqhost dead list                                     Show what failed for good, and why
   dqhost --handler handler.wasm --redis redis://HOST   Share the work of several machines
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the store is not reachable or not usable,
-4 the handler is not valid, 5 partly done, 6 run: the handler rejected the message.";
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the store is not reachable or not
+usable, 4 the handler is not valid, 5 partly done, 6 run: the handler rejected
+the message.";
 
 /// Delayed and retried messages, each handled in a WebAssembly sandbox of its own.
 #[derive(Debug, Parser)]
@@ -167,6 +168,9 @@ struct SettingsArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = help::STORE)]
 struct RedisArgs {
+    // First: the parser forgets of a flag what the fields below have taken.
+    #[command(flatten)]
+    given: open::GivenForRedis,
     /// Read the password of Redis from this file
     ///
     /// It is read again for each new connection.

@@ -33,6 +33,7 @@ pub(super) struct CopyArgs {
 pub(super) async fn copy(args: CopyArgs) -> anyhow::Result<Exit> {
     log::to_stderr("warn", false)?;
     let (from, to) = (address("--from", &args.from)?, address("--to", &args.to)?);
+    args.redis.given.check([&from, &to])?;
     let settings = SettingsArgs {
         // What has left the one store must not be undone in the other.
         durability: DurabilityArg::Full,

@@ -3,6 +3,9 @@
 use std::ffi::OsString;
 use std::sync::Arc;
 
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+
 use super::{SettingsArgs, StoreArgs, Usage, folder};
 use crate::message::QueueName;
 use crate::store::address::{self, Endpoints, StoreAddress, StoreSettings};
@@ -19,10 +22,67 @@ pub(super) enum Missing {
     Refuse,
 }
 
+/// The flags for Redis that are on the command line, by their names. The environment may hold settings
+/// for Redis while some command uses a file.
+#[derive(Debug, Clone)]
+pub(super) struct GivenForRedis(Vec<&'static str>);
+
+impl GivenForRedis {
+    const FLAGS: [(&str, &str); 7] = [
+        ("redis_password_file", "--redis-password-file"),
+        ("redis_ca", "--redis-ca"),
+        ("redis_cert", "--redis-cert"),
+        ("redis_key", "--redis-key"),
+        ("no_hash_tag", "--no-hash-tag"),
+        ("prefix", "--prefix"),
+        ("allow_eviction", "--allow-eviction"),
+    ];
+
+    /// Refuses the flags if no store is in Redis.
+    pub(super) fn check<'a>(
+        &self,
+        stores: impl IntoIterator<Item = &'a StoreAddress>,
+    ) -> Result<(), Usage> {
+        let is_redis = |address| matches!(address, &StoreAddress::Redis(_));
+        match self.0.first() {
+            Some(flag) if !stores.into_iter().any(is_redis) => Err(Usage(format!(
+                "{flag} is for Redis, and the store is not in Redis: leave it out, or name another store"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl FromArgMatches for GivenForRedis {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let is_given = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
+        let given = Self::FLAGS.iter().filter(|(id, _)| is_given(id));
+        Ok(Self(given.map(|(_, flag)| *flag).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// It adds no flags, it only tells of those of [`super::RedisArgs`].
+impl Args for GivenForRedis {
+    fn augment_args(command: Command) -> Command {
+        command
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        command
+    }
+}
+
 /// Opens the store that the arguments or the environment name, for a command that leaves: what it
 /// put into memory would go with it.
 pub(super) async fn store(args: &StoreArgs, missing: Missing) -> anyhow::Result<Arc<dyn Store>> {
-    match address(args)? {
+    let named = address(args)?;
+    args.settings.redis.given.check(&named)?;
+    match named {
         Some(StoreAddress::Memory) => Err(Usage(
             "a store in memory goes with the process that holds it, so only `dqhost up` can use \
              one; give --db PATH"
@@ -40,7 +100,9 @@ pub(super) async fn host_store(
     args: &StoreArgs,
     endpoints: Endpoints,
 ) -> anyhow::Result<Arc<dyn Store>> {
-    let address = match address(args)? {
+    let named = address(args)?;
+    args.settings.redis.given.check(&named)?;
+    let address = match named {
         Some(address) => address,
         None => default_file()?,
     };
