@@ -34,7 +34,7 @@ const ALL: [Named; 16] = [
     Named {
         name: "table-elements",
         what: "elements of a table",
-        kind: Kind::Count(|l| &mut l.table_elements, 0..=10_000_000),
+        kind: Kind::Count(|l| &mut l.table_elements, 1..=10_000_000),
     },
     Named {
         name: "instances",
@@ -48,12 +48,12 @@ const ALL: [Named; 16] = [
     },
     Named {
         name: "resources",
-        what: "handles to things of the host that a run holds at a time",
+        what: "handles that a run holds at a time",
         kind: Kind::Count(|l| &mut l.resources, 1..=1_000_000),
     },
     Named {
         name: "call-bytes",
-        what: "handed to the host in one call, a verdict's reason included",
+        what: "one call to the host, or the verdict",
         kind: Kind::Bytes(|l| &mut l.call_bytes, 1024..=256 * MIB),
     },
     Named {
@@ -83,7 +83,7 @@ const ALL: [Named; 16] = [
     },
     Named {
         name: "http-connections",
-        what: "connections of all handlers of a host at a time",
+        what: "connections of a host at a time",
         kind: Kind::Count(|l| &mut l.http_connections, 1..=100_000),
     },
     Named {
@@ -99,7 +99,7 @@ const ALL: [Named; 16] = [
     Named {
         name: "component-bytes",
         what: "component file",
-        kind: Kind::Bytes(|l| &mut l.component_bytes, 1..=1024 * MIB),
+        kind: Kind::Bytes(|l| &mut l.component_bytes, 1024..=1024 * MIB),
     },
     Named {
         name: "compile-time",
@@ -132,8 +132,8 @@ pub(super) fn parse(text: &str) -> Result<LimitArg, String> {
     })?;
     let value = match &named.kind {
         Kind::Time(_) => Value::Time(time::some_duration(value)?),
-        Kind::Count(_, allowed) => Value::Number(number(value, allowed)?),
-        Kind::Bytes(_, allowed) => Value::Number(bytes(value, allowed)?),
+        Kind::Count(_, allowed) => Value::Number(number(name, value, allowed)?),
+        Kind::Bytes(_, allowed) => Value::Number(bytes(name, value, allowed)?),
     };
     Ok(LimitArg {
         name: named.name,
@@ -141,31 +141,28 @@ pub(super) fn parse(text: &str) -> Result<LimitArg, String> {
     })
 }
 
-fn number(text: &str, allowed: &RangeInclusive<usize>) -> Result<usize, String> {
-    let number = text
-        .parse::<usize>()
-        .map_err(|_| format!("{text:?} is not a number"))?;
-    if !allowed.contains(&number) {
+fn number(name: &str, text: &str, allowed: &RangeInclusive<usize>) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| allowed.contains(number));
+    number.ok_or_else(|| {
         let (least, most) = (allowed.start(), allowed.end());
-        return Err(format!("{number} is not between {least} and {most}"));
-    }
-    Ok(number)
+        format!("{name} must be a whole number from {least} to {most}")
+    })
 }
 
-fn bytes(text: &str, allowed: &RangeInclusive<usize>) -> Result<usize, String> {
+fn bytes(name: &str, text: &str, allowed: &RangeInclusive<usize>) -> Result<usize, String> {
     let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
     let (digits, unit) = units
         .iter()
         .find_map(|(unit, size)| Some((text.strip_suffix(unit)?, *size)))
         .unwrap_or((text, 1));
-    let help = || format!("{text:?} is not a size: use a number of bytes, or 64KiB, 4MiB");
-    let bytes = digits
-        .trim()
-        .parse::<usize>()
-        .ok()
-        .and_then(|number| number.checked_mul(unit))
-        .ok_or_else(help)?;
-    number(&bytes.to_string(), allowed)
+    let number = digits.trim().parse::<usize>().ok();
+    let bytes = number.and_then(|number| number.checked_mul(unit));
+    bytes
+        .filter(|bytes| allowed.contains(bytes))
+        .ok_or_else(|| {
+            let (least, most) = (size(*allowed.start()), size(*allowed.end()));
+            format!("{name} must be a size from {least} to {most}, as in 4096, 64KiB or 4MiB")
+        })
 }
 
 /// Sets what was given, in its order.
@@ -202,6 +199,7 @@ pub(super) fn help() -> String {
 
 fn size(bytes: usize) -> String {
     match bytes {
+        0 => "0".to_owned(),
         _ if bytes.is_multiple_of(1 << 20) => format!("{}MiB", bytes >> 20),
         _ if bytes.is_multiple_of(1 << 10) => format!("{}KiB", bytes >> 10),
         _ => bytes.to_string(),
@@ -253,6 +251,8 @@ mod tests {
             "stack=1GiB",
             "sends=1001",
             "tables=0",
+            "table-elements=0",
+            "component-bytes=0",
             "stack=1KiB",
             "send-bytes=5MiB",
             "http-total=5",
