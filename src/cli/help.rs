@@ -1,11 +1,11 @@
 //! The help: a short one by what a user wants, and the whole one of the parser.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{Args, Command, CommandFactory};
+use clap::{Arg, Args, Command, CommandFactory};
 
 use super::{Cli, Exit, StoreArgs};
 use crate::text::printable;
@@ -49,20 +49,38 @@ Flags of a command: dqhost COMMAND -h    Store flags: dqhost help store
 Everything: dqhost --help
 ";
 
+/// Columns of the help in a file or a pipe.
+const WIDTH: usize = 80;
+
 /// The parser, with the help as it is shown.
 pub(super) fn command() -> Command {
-    shaped(Cli::command())
+    fitted(shaped(Cli::command()))
+}
+
+/// A terminal has its width; anything else has none.
+fn fitted(command: Command) -> Command {
+    if io::stdout().is_terminal() {
+        command
+    } else {
+        command.term_width(WIDTH)
+    }
+}
+
+/// The help names the variables of the environment. Their values may be secret, and they may hold
+/// control characters.
+fn without_values(arg: Arg) -> Arg {
+    arg.hide_env_values(true)
 }
 
 /// Leaves the flags of the store out of the short help, and says where they are.
 fn shaped(command: Command) -> Command {
-    let is_of_store = |arg: &clap::Arg| arg.get_help_heading() == Some(STORE);
+    let is_of_store = |arg: &Arg| arg.get_help_heading() == Some(STORE);
     let has_store = command.get_arguments().any(is_of_store);
     let has_more = command.get_after_help().is_some();
     let command = command
         .mut_args(|arg| {
             let hides = is_of_store(&arg);
-            arg.hide_short_help(hides)
+            without_values(arg.hide_short_help(hides))
         })
         .mut_subcommands(shaped);
     if has_store && !has_more {
@@ -79,10 +97,11 @@ pub(super) fn asked_for(args: &[OsString]) -> Option<Exit> {
         ["-h"] => SHORT.to_owned(),
         ["help", "store"] => {
             let command = StoreArgs::augment_args(Command::new("dqhost COMMAND"));
-            let mut command = command
+            let command = command
                 .about("Choose where messages are kept: the same flags for every command")
-                .disable_help_flag(true);
-            command.render_long_help().to_string()
+                .disable_help_flag(true)
+                .mut_args(without_values);
+            fitted(command).render_long_help().to_string()
         }
         _ => return None,
     };

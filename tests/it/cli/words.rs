@@ -42,6 +42,115 @@ fn the_bare_command_prints_a_short_help_by_what_a_user_wants() {
 }
 
 #[test]
+fn the_help_does_not_show_what_the_environment_holds() {
+    let names = [
+        "DQHOST_HANDLER",
+        "DQHOST_QUEUE",
+        "DQHOST_LIMIT",
+        "DQHOST_PREFIX",
+        "DQHOST_REDIS_PASSWORD_FILE",
+    ];
+    for args in [
+        &["up", "-h"][..],
+        &["up", "--help"],
+        &["help", "up"],
+        &["--help"],
+        &["send", "-h"],
+        &["dead", "list", "--help"],
+        &["help", "store"],
+    ] {
+        let mut command = dqhost(None, args);
+        for name in names {
+            command.env(name, "\u{1b}]0;hidden\u{7}hidden");
+        }
+        let help = stdout(&expect(command.output().unwrap(), 0));
+        assert!(help.contains("[env: DQHOST_"), "{args:?}: {help}");
+        let is_bad = |c: char| c.is_control() && c != '\n';
+        assert!(!help.contains("hidden"), "{args:?}: {help}");
+        assert!(!help.contains(is_bad), "{args:?}: {help:?}");
+    }
+}
+
+#[test]
+fn values_in_lines_are_refused_in_plain_words() {
+    let folder = TempDir::new().unwrap();
+    let store = folder.path().join("dqhost.db").display().to_string();
+    for (line, says) in [
+        (
+            r#"{"payload":"\ud800"}"#,
+            r#"payload must be Unicode text without lone surrogates, not "\ud800""#,
+        ),
+        (r#"{"payload":null}"#, "its payload is null: give \"\""),
+        (
+            r#"{"payload":null,"payload_base64":null}"#,
+            "its payload is null",
+        ),
+        ("[]", "it is not a JSON object, such as {\"payload\""),
+        (r#"["x",null]"#, "it is not a JSON object"),
+        (r#""x""#, "it is not a JSON object"),
+        ("hello", "it is not a JSON object"),
+        ("{\"payload\":1", "it is not valid JSON at column 12: EOF"),
+        (
+            r#"{"payload":1,"retries":-1}"#,
+            "retries must be a whole number from 0 to 1000000, not -1",
+        ),
+        (
+            r#"{"payload":1,"at_ms":"soon"}"#,
+            "at_ms must be a time in unix milliseconds, not \"soon\"",
+        ),
+        (r#"{"payload":1,"in":5}"#, "in must be a string, not 5"),
+        (
+            r#"{"payload":1,"headers":{"k":1}}"#,
+            "headers must be an object of strings, or a list of pairs of strings, not {\"k\":1}",
+        ),
+        (
+            r#"{"payload":1,"state":"lost"}"#,
+            "state must be one that a listed message has, not \"lost\"",
+        ),
+    ] {
+        let command = dqhost(Some(&store), &["send", "--ndjson"]);
+        let refusal = stderr(&expect(feed(command, line.as_bytes()), 1));
+        let expected = format!("line 1 is not sent: {says}");
+        assert!(refusal.starts_with(&expected), "{line}: {refusal}");
+        for word in ["struct", "u32", "u64", "at line"] {
+            assert!(!refusal.contains(word), "{line}: {refusal}");
+        }
+    }
+    // A null leaves any other field out, and a pair of surrogates is one character.
+    let line = r#"{"payload":"\ud83d\ude00","in":null,"retries":null,"headers":null,"at":null}"#;
+    let command = dqhost(Some(&store), &["send", "--ndjson"]);
+    expect(feed(command, line.as_bytes()), 0);
+    let listed = stdout(&run(Some(&store), &["list", "ready", "--json"], 0));
+    assert!(listed.contains("\"payload\":\"\u{1f600}\""), "{listed}");
+}
+
+#[test]
+fn limits_that_stop_every_handler_are_refused_at_the_flag() {
+    let echo = guest("echo").display().to_string();
+    for (limit, says) in [
+        (
+            "table-elements=0",
+            "table-elements must be a whole number from 1 to 10000000",
+        ),
+        ("tables=0", "tables must be a whole number from 1 to 1000"),
+        ("resources=x", "resources must be a whole number from 1 to"),
+        (
+            "component-bytes=0",
+            "component-bytes must be a size from 1KiB to 1024MiB, as in 4096, 64KiB or 4MiB",
+        ),
+        ("stack=0", "stack must be a size from 64KiB to 64MiB"),
+        ("log-bytes=-1", "log-bytes must be a size from 0 to 64MiB"),
+    ] {
+        let refusal = stderr(&run(None, &["run", &echo, "--limit", limit], 2));
+        assert!(refusal.contains(says), "{limit}: {refusal}");
+    }
+    // Nothing of it is a setting too.
+    for limit in ["log-bytes=0", "log-lines=0", "sends=0", "http-requests=0"] {
+        run(None, &["run", &echo, "--limit", limit], 0);
+    }
+}
+
+#[test]
 fn numbers_are_refused_in_plain_words() {
     let echo = guest("echo").display().to_string();
     for (args, says) in [
