@@ -61,11 +61,11 @@ const DEFAULT_QUEUE: &str = "default";
 
 const EXAMPLES: &str = "\
 Examples:
-  dqhost --handler handler.wasm                        Handle messages on the dashboard
-  dqhost send '{\"order\":1}' --in 30s                   Send a message that is due in 30 s
-  dqhost stats                                         Show the messages in each state
-  dqhost dead list                                     Show what failed for good, and why
-  dqhost --handler handler.wasm --redis redis://HOST   Share the work of several machines
+  dqhost --handler h.wasm                       Handle messages on the dashboard
+  dqhost send '{\"order\":1}' --in 30s            Send a message due in 30 s
+  dqhost stats                                  Count the messages in each state
+  dqhost dead list                              Show what failed, and why
+  dqhost --handler h.wasm --redis redis://HOST  Share the work of machines
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the store is not reachable or not
 usable, 4 the handler is not valid, 5 partly done, 6 run: the handler rejected
