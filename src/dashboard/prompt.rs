@@ -10,7 +10,7 @@ use crate::message::QueueName;
 pub(super) const REMEMBERED_MAX: usize = 500;
 
 /// What understands a typed line. It is the command line's own parser; the dashboard knows no other.
-pub trait Grammar: Send {
+pub trait Grammar: Send + Sync {
     /// What a line asks for, on this queue unless it names another; else what is wrong with it and
     /// what to do.
     fn parse(&self, line: &str, queue: &QueueName) -> Result<Line, String>;

@@ -93,8 +93,8 @@ fn alone() -> RwLockWriteGuard<'static, ()> {
     MACHINE.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A machine that stands still for longer is late itself.
-const STALL_MAX: Duration = Duration::from_millis(300);
+/// A machine that lets a thread wait for longer is late itself: others keep its cores busy.
+const STALL_MAX: Duration = Duration::from_millis(100);
 
 /// The report of a trial, of which lateness counts only if the machine did not stand still, or of the
 /// third.
