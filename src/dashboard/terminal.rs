@@ -17,7 +17,7 @@ use ratatui::{Frame, Terminal, TerminalOptions, Viewport};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::getpgrp;
-use rustix::termios::{QueueSelector, tcflush, tcgetpgrp};
+use rustix::termios::{Action, QueueSelector, tcflow, tcflush, tcgetpgrp};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The signal with which a shell lets a stopped process go on.
@@ -42,17 +42,44 @@ fn enter() -> io::Result<()> {
     )
 }
 
+/// How often what gives the terminal back is tried to be written.
+const LEAVE_TRIES: usize = 10;
+
+/// How long it waits each time for a terminal that is read slowly.
+const LEAVE_WITHIN: Duration = Duration::from_millis(50);
+
 /// Errors are left: there is nothing more that could be done for the terminal.
 fn leave() {
-    let _ = execute!(
-        io::stdout(),
+    let mut bytes = Vec::new();
+    let _ = queue!(
+        bytes,
         // One may have begun.
         EndSynchronizedUpdate,
         DisableBracketedPaste,
         LeaveAlternateScreen,
         cursor::Show
     );
+    write_whole(&bytes);
     let _ = disable_raw_mode();
+}
+
+/// Writes all of it in one piece, and waits for no reader: where there is no room, what was not read is
+/// discarded. What was written in part is written again from its start.
+fn write_whole(bytes: &[u8]) {
+    let stdout = rustix::stdio::stdout();
+    let Ok(flags) = fcntl_getfl(stdout) else {
+        return;
+    };
+    let _ = fcntl_setfl(stdout, flags | OFlags::NONBLOCK);
+    for _ in 0..LEAVE_TRIES {
+        if rustix::io::write(stdout, bytes) == Ok(bytes.len()) {
+            break;
+        }
+        if !has_room(LEAVE_WITHIN) {
+            discard_output();
+        }
+    }
+    let _ = fcntl_setfl(stdout, flags);
 }
 
 /// More columns or rows than this are left empty: each cell costs memory, and a terminal may say that it
@@ -112,29 +139,30 @@ impl Unread {
         }
     }
 
-    /// Makes room for what gives the terminal back, if it would have to wait.
+    /// From now on nothing is discarded that gives the terminal back.
     fn give_back(&self) {
         let mut ending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         ending.gives_back = true;
-        if ending.discards || !has_room() {
+        if ending.discards {
             discard_output();
         }
     }
 }
 
 fn discard_output() {
-    let _ = tcflush(rustix::stdio::stdout(), QueueSelector::OFlush);
+    let stdout = rustix::stdio::stdout();
+    let _ = tcflush(stdout, QueueSelector::OFlush);
+    // Linux makes room by that and wakes nobody who waits for it. The start of a stopped output does.
+    let _ = tcflow(stdout, Action::OOff);
+    let _ = tcflow(stdout, Action::OOn);
 }
 
-/// False when the terminal is full.
-fn has_room() -> bool {
+/// False when the terminal stays full for so long.
+fn has_room(within: Duration) -> bool {
     let stdout = rustix::stdio::stdout();
     let mut wait = [PollFd::new(&stdout, PollFlags::OUT)];
-    let now = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    poll(&mut wait, Some(&now)).is_ok_and(|ready| ready > 0)
+    let within = Timespec::try_from(within).ok();
+    poll(&mut wait, within.as_ref()).is_ok_and(|ready| ready > 0)
 }
 
 /// Gives back only what can be given back without writing to the terminal. It never waits.

@@ -305,7 +305,12 @@ impl Tty {
         self.reader.take().unwrap().join().unwrap();
         let text = self.text();
         assert_eq!(status.exit_code(), code, "{text}");
-        assert!(self.is_restored(), "the terminal is not as it was:\n{text}");
+        let last = self.bytes();
+        let last = String::from_utf8_lossy(&last[last.len().saturating_sub(200)..]).into_owned();
+        assert!(
+            self.is_restored(),
+            "the terminal is not as it was: {last:?}\n{text}"
+        );
         text
     }
 }
