@@ -456,15 +456,8 @@ pub(crate) fn feed(mut command: Command, input: &[u8]) -> Output {
     let writer = std::thread::spawn(move || {
         let _ = stdin.write_all(&input);
     });
-    let mut stdout = Vec::new();
-    child
-        .stdout
-        .take()
-        .unwrap()
-        .read_to_end(&mut stdout)
-        .unwrap();
-    let mut output = child.wait_with_output().unwrap();
+    // Both of its outputs are read at once: it may fill either before the other ends.
+    let output = child.wait_with_output().unwrap();
     writer.join().unwrap();
-    output.stdout = stdout;
     output
 }
