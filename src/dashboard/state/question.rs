@@ -125,7 +125,7 @@ impl State {
         self.question_turn = Some(QuestionTurn { at: now, kind });
     }
 
-    /// Notes that the screen is drawn: who looks at it sees whether there is a question.
+    /// Notes that the screen is drawn, so that the operator sees whether there is a question.
     pub(in super::super) fn note_drawn(&mut self) {
         let has_question = self.has_question();
         if let Some(QuestionTurn {
