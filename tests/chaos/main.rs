@@ -61,7 +61,7 @@ fn storm(kind: Kind, seed: u64) -> Setup {
     let shape = match kind {
         Kind::Redis => Shape {
             server_kills: 5,
-            cuts: 110,
+            cuts: 140,
             flushes: 5,
             full: 3,
             read_only: 3,
@@ -121,7 +121,7 @@ fn steady(setup: &Setup) -> Report {
 fn nothing_is_lost_in_a_storm_on_redis() {
     let _machine = beside_others();
     let report = steady(&storm(Kind::Redis, number("DQHOST_CHAOS_SEED", 1)));
-    // What a producer is not there for is not cut.
+    // Some find no request to cut: their producer is away, or the machine is slow.
     assert!(report.cuts >= 100, "{}", report.summary());
     report.must_be_clean();
 }
