@@ -18,10 +18,10 @@
 -- ARGV[i]  id, at most 100; fewer when the lists are long, which are walked through for
 --         each id (15 ms at 1,000,000 ids)
 --
--- Returns for each id a sum of bits (`include/marks.lua`), 0 when nothing is known of it.
+-- Returns for each id a sum of bits (`include/presence.lua`), 0 when nothing is known of it.
 -- Crash safety: writes nothing.
 -- include: clock
--- include: marks
+-- include: presence
 local result = {}
 for i, id in ipairs(ARGV) do result[i] = marks(id, KEYS[13 + i]) end
 return result

@@ -28,7 +28,7 @@
 -- from where it was. A repeat finds other bits and does nothing.
 -- include: clock
 -- include: fail
--- include: marks
+-- include: presence
 local function bury(id, class, reason)
   local left = redis.call('HGET', KEYS[8], id)
   local failed, released = string.match(redis.call('HGET', KEYS[9], id) or '0:0', '^(%d+):(%d+)')

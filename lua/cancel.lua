@@ -16,7 +16,7 @@
 -- KEYS[11] {dp:<queue>}:msg:<id>   string  the payload
 -- ARGV[1]  id
 --
--- Returns 1 cancelled, 2 a host has it in hand (nothing is changed), 0 no such message waits.
+-- Returns 1 cancelled, 2 a host has it in flight (nothing is changed), 0 no such message waits.
 -- Crash safety: one script. A repeat answers 0.
 local pending, ready, retry, unack, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[10]
 local id = ARGV[1]

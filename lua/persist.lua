@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- persist: take the expiry off payloads of delayqueue producers. Their messages are in line, in hand
+-- persist: take the expiry off payloads of delayqueue producers. Their messages are in line, in flight
 -- or moving, where they may wait for longer than that.
 -- (no message changes its state)
 --

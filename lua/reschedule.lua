@@ -15,7 +15,7 @@
 -- ARGV[2] id
 -- ARGV[3] due ("+N": N ms from now, else unix ms)
 --
--- Returns unix ms at which it is due, -1 when a host has it in hand, 0 when no such message waits;
+-- Returns unix ms at which it is due, -1 when a host has it in flight, 0 when no such message waits;
 -- in both of these nothing is changed. What is in line already stays there when it is due now.
 -- Crash safety: one script; the id is put where it goes before it is taken from where it was. A
 -- repeat does the same again.

@@ -30,7 +30,6 @@ macro_rules! tell {
 
 mod audit;
 mod check;
-mod copy;
 mod dead;
 mod folder;
 mod handlers;
@@ -38,6 +37,7 @@ mod hardening;
 mod help;
 mod limits;
 mod log;
+mod move_queue;
 mod ndjson;
 mod number;
 mod open;
@@ -103,7 +103,7 @@ enum Command {
     /// Resume delivery of a paused queue
     Resume(steer::ResumeArgs),
     /// Move queues to another store
-    Copy(copy::CopyArgs),
+    Copy(move_queue::MoveArgs),
     /// Check a store for inconsistencies, and repair them
     ///
     /// It works while hosts and producers go on. Without --repair it changes nothing. The exit code is
@@ -352,7 +352,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Some(Command::Wit(args)) => wit::wit(&args),
         Some(Command::Top(args)) => screen::top(args).await,
         Some(Command::Keys) => screen::keys(),
-        Some(Command::Copy(args)) => copy::copy(args).await,
+        Some(Command::Copy(args)) => move_queue::copy(args).await,
         Some(Command::Audit(args)) => audit::audit(args).await,
         Some(Command::Dead(command)) => dead::dead(command).await,
     }

@@ -1,23 +1,23 @@
 //! What the dashboard and the rest say to each other: a [`Snapshot`] one way, a [`Command`] the
 //! other, a [`Notice`] back. The dashboard knows nothing else of stores and hosts.
 //!
-//! [`desk`] is the other side of this boundary.
+//! [`controller`] is the other side of this boundary.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 
-pub use self::desk::pace;
+pub use self::controller::pace;
 pub use self::filter::{Filter, FilterError, group_of};
 pub use self::known::{is_known, not_there};
 pub use self::logs::{LogLevel, LogLine, LogRing};
 pub use self::scan::dead_ids;
-pub use crate::host::{InHand, LaneReport, Quantiles, Stage, Summary};
+pub use crate::host::{InFlightDelivery, Quantiles, QueueReport, Stage, Summary};
 use crate::message::{Due, MessageId, NewMessage, QueueName, Record, State};
 pub use crate::store::{Counts, FailedAt, FailedSample, HostInfo, Overview, SeenHost, Totals};
 
-pub mod desk;
+pub mod controller;
 mod filter;
 mod known;
 mod logs;
@@ -48,10 +48,10 @@ pub struct Snapshot {
     pub queues: Vec<QueueView>,
     /// The host in this process, if there is one.
     pub host: Option<OwnHost>,
-    /// What that host has in hand, longest first.
-    pub in_hand: Vec<InHand>,
-    /// What [`Command::Look`] asked for.
-    pub seen: Seen,
+    /// What that host has in flight, longest first.
+    pub in_flight: Vec<InFlightDelivery>,
+    /// What [`Command::Query`] asked for.
+    pub result: QueryResult,
     /// A long task that is under way, or has just ended.
     pub task: Option<TaskView>,
 }
@@ -66,8 +66,8 @@ impl Snapshot {
             outage: None,
             queues: Vec::new(),
             host: None,
-            in_hand: Vec::new(),
-            seen: Seen::Nothing,
+            in_flight: Vec::new(),
+            result: QueryResult::Nothing,
             task: None,
         }
     }
@@ -96,7 +96,7 @@ pub struct QueueView {
     /// The hosts that serve it, this one included.
     pub hosts: Vec<SeenHost>,
     /// What the host in this process knows of it, if it serves it.
-    pub lane: Option<LaneReport>,
+    pub report: Option<QueueReport>,
 }
 
 /// The host in this process.
@@ -118,7 +118,7 @@ pub struct OwnHost {
 
 /// What the screen wants to see beside the overview.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Look {
+pub enum Query {
     /// Nothing.
     Nothing,
     /// A page of one state.
@@ -152,13 +152,13 @@ pub enum Look {
 
 /// What was there to see.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Seen {
+pub enum QueryResult {
     /// Nothing was asked for, or not found yet.
     Nothing,
-    /// An answer to [`Look::Messages`].
+    /// An answer to [`Query::Messages`].
     Messages {
         /// What was asked.
-        look: Look,
+        query: Query,
         /// The page.
         records: Arc<Vec<Record>>,
         /// True when there are more behind it, or may be.
@@ -166,19 +166,19 @@ pub enum Seen {
         /// True when a filter has stopped looking before the end.
         cut: bool,
     },
-    /// An answer to [`Look::Groups`].
+    /// An answer to [`Query::Groups`].
     Groups {
         /// What was asked.
-        look: Look,
+        query: Query,
         /// The most frequent first.
         groups: Arc<Vec<Group>>,
         /// True when only the latest [`GROUPED_MAX`] were looked at.
         cut: bool,
     },
-    /// An answer to [`Look::Message`]; without a record when no such message is there any more.
+    /// An answer to [`Query::Message`]; without a record when no such message is there any more.
     Message {
         /// What was asked.
-        look: Look,
+        query: Query,
         /// All that is known of it.
         record: Option<Arc<Record>>,
     },
@@ -213,7 +213,7 @@ pub enum Bulk {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
     /// Show this until told otherwise.
-    Look(Look),
+    Query(Query),
     /// Accept a message.
     Send(QueueName, Box<NewMessage>),
     /// Give messages of this queue to no host, or again.
@@ -245,7 +245,7 @@ pub enum Command {
         /// The retries of the new message; none for those that the dead letter had.
         retries: Option<u32>,
     },
-    /// Stop the handler of a message in hand; the attempt counts as failed.
+    /// Stop the handler of a message in flight; the attempt counts as failed.
     StopHandler(QueueName, MessageId),
     /// End the long task.
     StopTask,
@@ -266,7 +266,7 @@ impl Command {
     /// True for what changes no message and no queue: to look, and to leave.
     #[must_use]
     pub fn is_safe(&self) -> bool {
-        matches!(self, Self::Look(_) | Self::StopHost(_))
+        matches!(self, Self::Query(_) | Self::StopHost(_))
     }
 }
 
@@ -312,7 +312,7 @@ pub struct TaskView {
 }
 
 /// The dashboard's ends of the boundary.
-pub struct Wires {
+pub struct Channels {
     /// How things stand.
     pub snapshots: watch::Receiver<Arc<Snapshot>>,
     /// What is asked for.

@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 use crossterm::event::{Event as TerminalEvent, KeyEventKind};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::control::{Snapshot, Wires};
+use crate::control::{Channels, Snapshot};
 
 mod draw;
+mod history;
 mod input;
 pub mod keymap;
-mod memory;
 mod print;
 mod prompt;
 mod rates;
@@ -30,7 +30,7 @@ pub mod update;
 
 pub use draw::{draw, key_lines};
 pub use print::{Picture, picture};
-pub use prompt::Grammar;
+pub use prompt::CommandParser;
 pub use state::{Settings, State};
 use terminal::Unread;
 pub use theme::Theme;
@@ -52,7 +52,7 @@ pub struct Setup {
     /// How it looks and what it may do.
     pub settings: Settings,
     /// What understands typed lines.
-    pub grammar: Box<dyn Grammar>,
+    pub parser: Box<dyn CommandParser>,
     /// Where typed lines are kept from run to run; none to forget them.
     pub lines: Option<PathBuf>,
 }
@@ -61,25 +61,29 @@ pub struct Setup {
 /// which is an error. The terminal is given back as it was, also when this panics.
 ///
 /// It blocks its thread while nobody reads the terminal: see [`DashboardThread`].
-pub async fn run(setup: Setup, wires: Wires, end: impl Future<Output = ()>) -> io::Result<()> {
-    run_until(setup, wires, end, Arc::default()).await
+pub async fn run(
+    setup: Setup,
+    channels: Channels,
+    end: impl Future<Output = ()>,
+) -> io::Result<()> {
+    run_until(setup, channels, end, Arc::default()).await
 }
 
 /// [`run`], with what may be done about output that is not read.
 async fn run_until(
     setup: Setup,
-    mut wires: Wires,
+    mut channels: Channels,
     end: impl Future<Output = ()>,
     unread: Arc<Unread>,
 ) -> io::Result<()> {
     let Setup {
         settings,
-        grammar,
+        parser,
         lines,
     } = setup;
-    let first = Arc::clone(&wires.snapshots.borrow_and_update());
-    let mut state = State::new(settings, first, Arc::clone(&wires.logs));
-    state.lines = memory::load(lines.as_deref());
+    let first = Arc::clone(&channels.snapshots.borrow_and_update());
+    let mut state = State::new(settings, first, Arc::clone(&channels.logs));
+    state.lines = history::load(lines.as_deref());
     let mut suspensions = signal(SignalKind::from_raw(SIGTSTP))?;
     tokio::pin!(end);
     loop {
@@ -96,9 +100,9 @@ async fn run_until(
         };
         let next = shown.until(
             &mut state,
-            &mut wires,
+            &mut channels,
             &mut end,
-            (&*grammar, lines.as_deref()),
+            (&*parser, lines.as_deref()),
         );
         let next = next.await?;
         drop((screen, keys));
@@ -131,9 +135,9 @@ impl Shown<'_> {
     async fn until(
         self,
         state: &mut State,
-        wires: &mut Wires,
+        channels: &mut Channels,
         end: &mut (impl Future<Output = ()> + Unpin),
-        (grammar, lines): (&dyn Grammar, Option<&Path>),
+        (parser, lines): (&dyn CommandParser, Option<&Path>),
     ) -> io::Result<Next> {
         let mut resizes = signal(SignalKind::window_change())?;
         let mut clock = tokio::time::interval(TICK);
@@ -157,23 +161,23 @@ impl Shown<'_> {
                     let (columns, rows) = terminal::size()?;
                     Some(Event::Resize(columns, rows))
                 }
-                changed = wires.snapshots.changed() => match changed {
-                    Ok(()) => Some(Event::Snapshot(Arc::clone(&wires.snapshots.borrow_and_update()))),
+                changed = channels.snapshots.changed() => match changed {
+                    Ok(()) => Some(Event::Snapshot(Arc::clone(&channels.snapshots.borrow_and_update()))),
                     Err(_) => return Ok(Next::Leave),
                 },
-                Some(notice) = wires.notices.recv() => Some(Event::Notice(notice)),
+                Some(notice) = channels.notices.recv() => Some(Event::Notice(notice)),
                 _ = clock.tick() => frame.is_old(state, Instant::now()).then_some(Event::Tick),
             };
             let Some(event) = event else { continue };
             frame.wanted();
-            for effect in state.update(event, grammar, Instant::now()) {
+            for effect in state.update(event, parser, Instant::now()) {
                 match effect {
                     Effect::Command(command) => {
                         // Its receiver ends with the process only.
-                        let _ = wires.commands.send(command);
+                        let _ = channels.commands.send(command);
                     }
                     Effect::Copy(text) => terminal::Screen::copy(&text)?,
-                    Effect::Remember(line) => memory::add(lines, &line),
+                    Effect::Remember(line) => history::add(lines, &line),
                     Effect::Suspend => return Ok(Next::Stop),
                     Effect::Redraw => self.screen.draw_all()?,
                     Effect::Leave => return Ok(Next::Leave),

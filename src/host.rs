@@ -3,8 +3,8 @@
 //! The loop is the specification: advance, reserve as many as there are free slots, run each,
 //! settle in batches, wait. Each queue has a loop of its own, so that none waits for what the store
 //! does for another. Nothing is reserved without a free slot, so no lease runs while a message waits
-//! in memory. Beside the loops run one task that keeps leases alive, one for each queue that brings
-//! results home, one that tells other hosts of this one, and one that deletes dead letters which are past
+//! in memory. Beside the loops run one task that keeps leases alive, one for each queue that settles
+//! results, one that tells other hosts of this one, and one that deletes dead letters which are past
 //! their retention.
 //!
 //! After a crash at any point the leases of this host end, and the next `advance` of any host
@@ -20,36 +20,36 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use self::drain::{StopHandlers, drain};
-use self::flights::Flights;
-use self::lane::{Lane, News};
+use self::in_flight::InFlight;
+use self::queue_worker::{QueueWorker, Requeued};
 use crate::message::QueueName;
 use crate::runtime::Handler;
 use crate::store::{HOST_SILENCE, HostInfo, Retention, Store, StoreError, StoreResult};
 use crate::verdict::Backoff;
 
-mod alarm;
 mod drain;
-mod flights;
-mod lane;
+mod error_backoff;
+mod in_flight;
 mod leases;
 mod monitor;
-mod pause;
+mod queue_worker;
 mod record;
 mod retention;
 mod settle;
 mod slots;
+mod timer;
 mod totals;
 mod work;
 
 use monitor::Times;
-pub use monitor::{InHand, LaneReport, Monitor, Quantiles};
+pub use monitor::{InFlightDelivery, Monitor, Quantiles, QueueReport};
 pub use totals::Summary;
 use totals::Totals;
 
 /// How often a host tells the others of itself.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
 
-/// How long a host that stops tries to give back what it has in hand. What it cannot give back is
+/// How long a host that stops tries to give back what it has in flight. What it cannot give back is
 /// delivered again when the lease ends.
 const RELEASE_LIMIT: Duration = Duration::from_secs(3);
 
@@ -77,7 +77,7 @@ pub struct Workers {
     /// Where runs go on that compute for long: threads of a low priority, so that those which begin
     /// do not wait for them.
     pub patient: tokio::runtime::Handle,
-    /// Where results are brought home and told of, beside the loops that reserve and keep leases. One
+    /// Where results are settled and told of, beside the loops that reserve and keep leases. One
     /// thread, since more would wake each other for nothing.
     pub settling: tokio::runtime::Handle,
 }
@@ -101,7 +101,7 @@ pub struct HostConfig {
     pub retries_default: u32,
     /// Which dead letters of its queues are kept.
     pub retention: Retention,
-    /// Stop when nothing waits and nothing is in hand.
+    /// Stop when nothing waits and nothing is in flight.
     pub exit_when_empty: bool,
 }
 
@@ -117,15 +117,15 @@ pub enum Stage {
 }
 
 /// What the loops and the tasks beside them share of one queue.
-struct SharedLane {
+struct ServedQueue {
     queue: QueueName,
     handler: Arc<Handler>,
-    news: News,
+    requeued: Requeued,
     times: Times,
     /// A slot became free or a result was settled: its loop has something to look at.
     progress: Notify,
     /// True while messages of it may wait for a slot.
-    is_hungry: AtomicBool,
+    wants_slots: AtomicBool,
     /// True while nothing of it is known to wait.
     is_idle: AtomicBool,
 }
@@ -133,9 +133,9 @@ struct SharedLane {
 /// What the loops and the tasks beside them share.
 struct Shared {
     store: Arc<dyn Store>,
-    lanes: Vec<SharedLane>,
+    queues: Vec<ServedQueue>,
     config: HostConfig,
-    flights: Flights,
+    in_flight: InFlight,
     slots: Arc<Semaphore>,
     /// The handlers, to wait for them when stopping.
     tasks: TaskTracker,
@@ -148,9 +148,9 @@ struct Shared {
 impl Shared {
     /// Slots became free, or one queue wants no more of them: those that do are told.
     fn slots_are_free(&self) {
-        for lane in &self.lanes {
-            if lane.is_hungry.load(Ordering::SeqCst) {
-                lane.progress.notify_one();
+        for served in &self.queues {
+            if served.wants_slots.load(Ordering::SeqCst) {
+                served.progress.notify_one();
             }
         }
     }
@@ -170,21 +170,21 @@ impl Host {
     ) -> Self {
         Self(Arc::new(Shared {
             store,
-            flights: Flights::default(),
+            in_flight: InFlight::default(),
             slots: Arc::new(Semaphore::new(config.slots)),
             may_be_empty: Notify::new(),
             tasks: TaskTracker::new(),
             workers,
             totals: Totals::default(),
-            lanes: served
+            queues: served
                 .into_iter()
-                .map(|Served { queue, handler }| SharedLane {
+                .map(|Served { queue, handler }| ServedQueue {
                     queue,
                     handler,
-                    news: News::default(),
+                    requeued: Requeued::default(),
                     times: Times::default(),
                     progress: Notify::new(),
-                    is_hungry: AtomicBool::new(true),
+                    wants_slots: AtomicBool::new(true),
                     is_idle: AtomicBool::new(false),
                 })
                 .collect(),
@@ -209,14 +209,14 @@ impl Host {
         let _stop_handlers = StopHandlers(&shared);
         let (stop, stopped) = watch::channel(false);
         let (mut loops, mut settlers) = (Vec::new(), Vec::new());
-        for index in 0..shared.lanes.len() {
+        for index in 0..shared.queues.len() {
             let (sender, receiver) = unbounded_channel();
             let settling = &shared.workers.settling;
             let settler = settling.spawn(settle::settle(Arc::clone(&shared), index, receiver));
             settlers.push(AbortOnDropHandle::new(settler));
-            let lane = Lane::new(index, sender);
+            let served = QueueWorker::new(index, sender);
             loops.push(until_dropped(
-                lane.serve(Arc::clone(&shared), stopped.clone()),
+                served.serve(Arc::clone(&shared), stopped.clone()),
             ));
         }
         let leases = until_dropped(leases::keep(Arc::clone(&shared)));
@@ -238,8 +238,8 @@ impl Host {
         let _ = tokio::time::timeout(RELEASE_LIMIT, join_all(settlers)).await;
         drop((leases, heartbeat, retention));
         let id = &shared.config.host_id;
-        let lanes = shared.lanes.iter();
-        let left = lanes.map(|lane| shared.store.leave(&lane.queue, id));
+        let queues = shared.queues.iter();
+        let left = queues.map(|served| shared.store.leave(&served.queue, id));
         let _ = tokio::time::timeout(RELEASE_LIMIT, join_all(left)).await;
         shared.totals.summary()
     }
@@ -264,27 +264,27 @@ async fn until_empty(shared: &Shared) {
     }
     let mut told = false;
     while !is_empty(shared, &mut told).await {
-        // What others have in hand is not told here.
+        // What others have in flight is not told here.
         let _ = tokio::time::timeout(shared.config.poll, shared.may_be_empty.notified()).await;
     }
 }
 
-/// True when this host has nothing in hand and the store says that nothing waits anywhere, not
+/// True when this host has nothing in flight and the store says that nothing waits anywhere, not
 /// even in another host's hands. Says once why the store does not tell.
 async fn is_empty(shared: &Shared, told: &mut bool) -> bool {
-    let is_idle = |lane: &SharedLane| lane.is_idle.load(Ordering::SeqCst);
+    let is_idle = |served: &ServedQueue| served.is_idle.load(Ordering::SeqCst);
     // Of several queues one may have sent to another that was looked at before.
-    for _ in 0..shared.lanes.len().min(2) {
-        if shared.flights.count(None) > 0 || !shared.lanes.iter().all(is_idle) {
+    for _ in 0..shared.queues.len().min(2) {
+        if shared.in_flight.count(None) > 0 || !shared.queues.iter().all(is_idle) {
             return false;
         }
-        for lane in &shared.lanes {
-            match is_drained(shared, &lane.queue).await {
+        for served in &shared.queues {
+            match is_drained(shared, &served.queue).await {
                 Ok(true) => {}
                 Ok(false) => return false,
                 Err(error) => {
                     if is_refused(&error) && !std::mem::replace(told, true) {
-                        let queue = &lane.queue;
+                        let queue = &served.queue;
                         tracing::warn!(%queue, "it is not known whether it is empty: {error}");
                     }
                     return false;
@@ -312,20 +312,20 @@ fn is_refused(error: &StoreError) -> bool {
 
 /// Tells the other hosts of this one, for what dashboards show.
 async fn beat(shared: Arc<Shared>) {
-    let mut told = vec![false; shared.lanes.len()];
+    let mut told = vec![false; shared.queues.len()];
     let mut clock = tokio::time::interval(HEARTBEAT_EVERY);
     clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         clock.tick().await;
-        for (index, lane) in shared.lanes.iter().enumerate() {
+        for (index, served) in shared.queues.iter().enumerate() {
             let info = HostInfo {
                 id: shared.config.host_id.clone(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
-                handler: lane.handler.digest().to_owned(),
+                handler: served.handler.digest().to_owned(),
                 slots: shared.config.slots,
-                in_flight: shared.flights.count(Some(index)),
+                in_flight: shared.in_flight.count(Some(index)),
             };
-            let queue = &lane.queue;
+            let queue = &served.queue;
             match shared.store.heartbeat(queue, &info, HOST_SILENCE).await {
                 Ok(()) => told[index] = false,
                 Err(error) if is_refused(&error) && !told[index] => {

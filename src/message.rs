@@ -313,7 +313,7 @@ pub enum State {
     /// crash only delays that.
     Pending,
     /// Due, never delivered before, waiting for a free slot. Enters from pending or by send;
-    /// leaves by reserve or cancel. Nothing is in hand here, so there is nothing to repair.
+    /// leaves by reserve or cancel. Nothing is in flight here, so there is nothing to repair.
     Ready,
     /// Delivered under a lease. Enters by reserve; leaves by ack, nack, reject, release, or when
     /// the lease ends. A host that crashes lets the lease end, and any host's `advance` takes the

@@ -94,7 +94,7 @@ struct Inner {
     sending: tokio::sync::Mutex<()>,
     /// Something was taken out.
     room: Notify,
-    /// Passed from a receiver that is done to one that waits: only one of them may have heard the
+    /// Passed from a receiver that is done to one that waits: only one of them may have notified the
     /// store.
     turn: Notify,
     /// A std mutex: nothing is awaited while it is held.
@@ -140,7 +140,7 @@ impl Queue {
         self.rebuilt(|inner| inner.lease = lease)
     }
 
-    /// The same, holding at most so many messages that wait or are in hand. What this queue and its
+    /// The same, holding at most so many messages that wait or are in flight. What this queue and its
     /// clones send keeps to it, but for a send whose future was dropped on its way to the store;
     /// senders elsewhere have limits of their own.
     #[must_use]
@@ -264,7 +264,7 @@ impl Queue {
     /// or none when the limit is over.
     ///
     /// The message is the caller's until its lease ends. When the future is dropped a message may be
-    /// in hand already; it comes back when its lease ends, so give a limit instead.
+    /// in flight already; it comes back when its lease ends, so give a limit instead.
     ///
     /// # Errors
     ///
@@ -313,7 +313,7 @@ impl Queue {
     }
 
     /// Ends every wait, here and in all clones, and refuses what is sent from now on. Messages that
-    /// are in hand can be settled; those that wait stay in the store.
+    /// are in flight can be settled; those that wait stay in the store.
     pub fn close(&self) {
         self.inner.closed.send_replace(true);
     }

@@ -16,8 +16,8 @@ use wasmtime::PoolingAllocationConfig;
 use wasmtime::component::{Component, Linker};
 use wasmtime::{Cache, CacheConfig, Config, Enabled, Engine, InstanceAllocationStrategy};
 
-use self::http::Web;
-use self::imports::{Common, ConsumerPre, State};
+use self::http::HttpClient;
+use self::imports::{ConsumerPre, SharedContext, State};
 use crate::files;
 use crate::text::{hex, printable};
 
@@ -81,7 +81,7 @@ pub enum HandlerError {
 pub struct Runtime {
     engine: Engine,
     linker: Linker<State>,
-    common: Arc<Common>,
+    common: Arc<SharedContext>,
     /// Ends with the runtime.
     _ticker: Ticker,
 }
@@ -120,9 +120,9 @@ impl Runtime {
         Ok(Self {
             engine,
             linker,
-            common: Arc::new(Common {
+            common: Arc::new(SharedContext {
                 limits,
-                web: Arc::new(Web::new(Arc::clone(&permissions), limits)),
+                web: Arc::new(HttpClient::new(Arc::clone(&permissions), limits)),
                 secrets: Arc::new(secrets::Secrets::new(&permissions.secrets)),
                 permissions,
                 clock,

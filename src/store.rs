@@ -21,18 +21,18 @@ use crate::message::{
 };
 
 pub mod address;
-mod bells;
 mod common;
-pub mod copy;
 mod error;
+pub mod move_queue;
+mod notifier;
 mod operation;
 pub mod redis;
 mod report;
 mod retention;
 pub mod sqlite;
 
-pub use self::copy::Peer;
 pub use self::error::{StoreError, StoreResult};
+pub use self::move_queue::Peer;
 pub use self::operation::{Operation, Side};
 pub use self::report::{
     Audit, AuditReport, Cancelled, Counts, Discovered, FAILED_SAMPLE_MAX, FINDING_SAMPLES_MAX,
@@ -137,7 +137,7 @@ pub struct Advanced {
     /// Leases that had ended.
     pub expired: usize,
     /// Dead letters made.
-    pub buried: usize,
+    pub dead_lettered: usize,
     /// True when a step was full, so that there may be more to do at once.
     pub more: bool,
     /// True when messages wait that [`Store::reserve`] may give out.
@@ -172,7 +172,7 @@ pub trait Store: Send + Sync + 'static {
     /// repairs the crash of any other.
     async fn advance(&self, queue: &QueueName) -> StoreResult<Advanced>;
 
-    /// Takes waiting messages in hand, oldest first.
+    /// Reserves waiting messages, oldest first.
     ///
     /// Before: the host has that many free slots, for the lease runs from here. After: each is in
     /// unack with a token of its own. When the answer is lost, the leases end and `advance` takes
@@ -235,7 +235,7 @@ pub trait Store: Send + Sync + 'static {
     /// is said last holds, also after a restart of hosts and store; a repeat changes nothing. The
     /// queue is made when it is not there yet.
     ///
-    /// While it is paused `reserve` answers nothing; what is in hand is finished, and all else goes
+    /// While it is paused `reserve` answers nothing; what is in flight is finished, and all else goes
     /// on. In Redis a delayqueue (Go) consumer of the queue knows nothing of this and goes on.
     async fn set_paused(&self, queue: &QueueName, paused: bool) -> StoreResult<()>;
 
@@ -290,7 +290,7 @@ pub trait Store: Send + Sync + 'static {
     /// effect, so that of two copies the later goes on alone.
     ///
     /// Refused when messages are moving to or from a third store.
-    async fn meet(&self, queue: &QueueName, peer: &Peer) -> StoreResult<()>;
+    async fn begin_transfer(&self, queue: &QueueName, peer: &Peer) -> StoreResult<()>;
 
     /// The first half of leaving: takes up to `max` messages, at most [`BATCH_MAX`], out of every
     /// host's reach, and returns them as they will be in the other store. What an earlier call took
@@ -305,11 +305,21 @@ pub trait Store: Send + Sync + 'static {
     async fn import(&self, queue: &QueueName, run: &str, records: &[Record]) -> StoreResult<()>;
 
     /// The second half of leaving: removes messages that are moving, once the other store has them.
-    async fn discard(&self, queue: &QueueName, run: &str, ids: &[MessageId]) -> StoreResult<()>;
+    async fn remove_exported(
+        &self,
+        queue: &QueueName,
+        run: &str,
+        ids: &[MessageId],
+    ) -> StoreResult<()>;
 
     /// The second half of arriving: puts messages that are moving into their states, once the
     /// other store has removed them.
-    async fn admit(&self, queue: &QueueName, run: &str, ids: &[MessageId]) -> StoreResult<()>;
+    async fn commit_import(
+        &self,
+        queue: &QueueName,
+        run: &str,
+        ids: &[MessageId],
+    ) -> StoreResult<()>;
 
     /// Compares all that is kept of a queue's messages and says what does not go together. Repairs
     /// it too when that is wanted, and makes a dead letter of what can be no message any more.

@@ -91,7 +91,7 @@ pub fn cut(text: &str, max: usize) -> Cow<'_, str> {
 /// A length of time in two units at most, rounded down: `850ms`, `1.2s`, `12s`, `4m 05s`, `3h 20m`,
 /// `2d 4h`.
 #[must_use]
-pub fn for_people(duration: Duration) -> String {
+pub fn human_duration(duration: Duration) -> String {
     let (ms, seconds) = (duration.as_millis(), duration.as_secs());
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match seconds {
@@ -223,7 +223,7 @@ mod tests {
             (12_000_000, "3h 20m"),
             (187_200_000, "2d 4h"),
         ] {
-            assert_eq!(for_people(Duration::from_millis(ms)), text);
+            assert_eq!(human_duration(Duration::from_millis(ms)), text);
         }
         let short = [7, 99_999, 123_456, 4_560_000, 123_456_789].map(short_number);
         assert_eq!(short, ["7", "99999", "123k", "4.5M", "123M"]);

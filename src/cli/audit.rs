@@ -67,8 +67,8 @@ pub(super) async fn audit(args: AuditArgs) -> anyhow::Result<Exit> {
     } else {
         print_audit(&store.describe(), &of_store, &queues, args.repair)?;
     }
-    let is_fine = |(_, result): &Audited| result.as_ref().is_ok_and(AuditReport::is_mended);
-    Ok(match of_store.is_mended() && queues.iter().all(is_fine) {
+    let is_fine = |(_, result): &Audited| result.as_ref().is_ok_and(AuditReport::is_repaired);
+    Ok(match of_store.is_repaired() && queues.iter().all(is_fine) {
         true if complete => Exit::Done,
         true => Exit::Partly,
         false => Exit::Failed,
@@ -135,7 +135,7 @@ fn print_audit(
             findings.kind.as_str(),
             findings.found,
             findings.repaired,
-            findings.buried,
+            findings.dead_lettered,
             findings.left,
             samples(findings),
         )?;
@@ -179,9 +179,9 @@ fn advice(findings: &Findings, repair: bool) -> Vec<&'static str> {
     if findings.left == 0 {
         return advice;
     }
-    if findings.in_hand > 0 {
+    if findings.in_flight > 0 {
         advice.push(
-            "a host has some of these in hand: run it again when they are settled or their leases \
+            "a host has some of these in flight: run it again when they are settled or their leases \
              have ended",
         );
     }
@@ -198,10 +198,10 @@ fn advice(findings: &Findings, repair: bool) -> Vec<&'static str> {
         FindingKind::UnknownQueue => {
             advice.push("`dqhost audit --repair`, without --queue, puts these right");
         }
-        _ if !repair && findings.left > findings.in_hand => {
+        _ if !repair && findings.left > findings.in_flight => {
             advice.push("`dqhost audit --repair` puts these right");
         }
-        _ if findings.left > findings.in_hand => {
+        _ if findings.left > findings.in_flight => {
             advice.push(
                 "some of these could not be repaired while others changed them, or since \
                          a key has a wrong type: run it again",

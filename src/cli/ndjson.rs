@@ -314,7 +314,7 @@ pub(super) async fn send(
                 tell!("line {number} is not sent: {}", printable(&error));
             }
         }
-        // What is in hand goes out before the next read may wait for input.
+        // What is in flight goes out before the next read may wait for input.
         let may_wait = ended || !reader.buffer().contains(&b'\n');
         if batch.len() >= BATCH_MAX || (may_wait && !batch.is_empty()) {
             let accepted = store.send(queue, &batch).await.with_context(|| {

@@ -9,7 +9,7 @@ use super::read::Named;
 use super::send::MessageArgs;
 use super::steer::Moved;
 use crate::control::{Bulk, Command, Filter, Line};
-use crate::dashboard::Grammar;
+use crate::dashboard::CommandParser;
 use crate::message::{PAYLOAD_MAX_DEFAULT, QueueName};
 
 #[derive(Debug, Parser)]
@@ -107,10 +107,10 @@ impl OtherQueue {
     }
 }
 
-/// The grammar of the prompt.
+/// The parser of the prompt.
 pub(super) struct Prompt;
 
-impl Grammar for Prompt {
+impl CommandParser for Prompt {
     fn parse(&self, line: &str, queue: &QueueName) -> Result<Line, String> {
         let line = line.trim_start();
         let words = words(line.strip_prefix(':').unwrap_or(line))?;

@@ -332,7 +332,7 @@ pub(super) async fn cancel(args: CancelArgs) -> anyhow::Result<Exit> {
                 done += 1;
                 writeln!(io::stdout().lock(), "{id}")?;
             }
-            Cancelled::InHand => tell!("{id} is not cancelled: a host is handling it"),
+            Cancelled::InFlight => tell!("{id} is not cancelled: a host is handling it"),
             Cancelled::Unknown => {
                 tell!("{id} is not cancelled: it does not wait in this queue");
             }

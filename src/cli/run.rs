@@ -12,7 +12,7 @@ use super::{DEFAULT_QUEUE, Exit, Usage, log, number, payload, print};
 use crate::message::{Due, MessageId, NewMessage, Outgoing, PAYLOAD_MAX_DEFAULT, QueueName};
 use crate::runtime::{Call, Report, Runtime, Source};
 use crate::store::address::Endpoints;
-use crate::text::{for_people, printable};
+use crate::text::{human_duration, printable};
 use crate::verdict::Outcome;
 
 #[derive(Debug, Args)]
@@ -164,7 +164,7 @@ fn print_text(report: &Report) -> io::Result<()> {
         writeln!(
             out,
             "sends     {queue}, due in {}, {} retries: {}",
-            for_people(delay),
+            human_duration(delay),
             message.retries,
             crate::text::payload(&message.payload, print::PAYLOAD_IN_LIST)
         )?;

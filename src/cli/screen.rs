@@ -16,7 +16,7 @@ use super::open::Missing;
 use super::prompt::Prompt;
 use super::queues::QueuesArgs;
 use super::{Exit, StoreArgs, Usage, folder, log, open};
-use crate::control::desk::Desk;
+use crate::control::controller::Controller;
 use crate::control::{LogRing, Stage};
 use crate::dashboard::{
     self, DashboardEnd, DashboardThread, Settings, Setup, Theme, key_lines, keymap,
@@ -124,7 +124,7 @@ pub(super) fn start_log(
 fn setup(args: &ScreenArgs) -> Setup {
     Setup {
         settings: args.settings(),
-        grammar: Box::new(Prompt),
+        parser: Box::new(Prompt),
         lines: state_folder().map(|folder| folder.join("lines")),
     }
 }
@@ -135,13 +135,13 @@ pub(super) async fn snapshot(
     store: Arc<dyn Store>,
     queues: Vec<QueueName>,
 ) -> anyhow::Result<Exit> {
-    let desk = Desk {
+    let controller = Controller {
         store,
         queues,
         host: None,
         read_only: true,
     };
-    let snapshot = desk.snapshot().await?;
+    let snapshot = controller.snapshot().await?;
     let refused = snapshot.outage.clone();
     let size = match crossterm::terminal::size() {
         Ok(size) if io::stdout().is_terminal() => size,
@@ -180,19 +180,19 @@ pub(super) async fn with_host(
     (store, queues): (Arc<dyn Store>, Vec<QueueName>),
     logs: Arc<LogRing>,
 ) -> anyhow::Result<Summary> {
-    let desk = Desk {
+    let controller = Controller {
         store,
         queues,
         host: Some((host.monitor(), stage.clone())),
         read_only: args.read_only,
     };
-    let (wires, desk) = desk.open(Arc::clone(&logs));
+    let (channels, controller) = controller.open(Arc::clone(&logs));
     let (ended, mut has_ended) = watch::channel(false);
     let mut host = AbortOnDropHandle::new(tokio::spawn(host.run(stages)));
     let end = async move {
         let _ = has_ended.wait_for(|ended| *ended).await;
     };
-    let mut screen = DashboardThread::start(setup(args), wires, end).context("the dashboard")?;
+    let mut screen = DashboardThread::start(setup(args), channels, end).context("the dashboard")?;
     let (summary, is_watched) = tokio::select! {
         summary = &mut host => {
             ended.send_replace(true);
@@ -205,7 +205,7 @@ pub(super) async fn with_host(
         }
     };
     let summary = summary.context("the host")?;
-    drop(desk);
+    drop(controller);
     if let Some(file) = logs.file().filter(|_| is_watched) {
         say(&format!("the log is in {file}"));
     }
@@ -295,18 +295,18 @@ pub(super) async fn top(args: TopArgs) -> anyhow::Result<Exit> {
     let store = open::store(&args.store, Missing::Refuse).await?;
     let queues = shown(&args.queues, &*store).await?;
     let (logs, _log) = start_log("info", false)?;
-    let desk = Desk {
+    let controller = Controller {
         store,
         queues,
         host: None,
         read_only: args.screen.read_only,
     };
-    let (wires, _desk) = desk.open(logs);
+    let (channels, _desk) = controller.open(logs);
     let (end, mut is_end) = watch::channel(false);
     let end_of_screen = async move {
         let _ = is_end.wait_for(|end| *end).await;
     };
-    let mut screen = DashboardThread::start(setup(&args.screen), wires, end_of_screen)
+    let mut screen = DashboardThread::start(setup(&args.screen), channels, end_of_screen)
         .context("the dashboard")?;
     tokio::select! {
         ended = screen.ended() => match ended {

@@ -98,7 +98,7 @@ pub(super) async fn reschedule(args: RescheduleArgs) -> anyhow::Result<Exit> {
                 done += 1;
                 writeln!(io::stdout().lock(), "{id}  {}", rfc3339(due_ms))?;
             }
-            Rescheduled::InHand => tell!("{id} is not rescheduled: a host is handling it"),
+            Rescheduled::InFlight => tell!("{id} is not rescheduled: a host is handling it"),
             Rescheduled::Unknown => {
                 tell!("{id} is not rescheduled: it does not wait in this queue");
             }

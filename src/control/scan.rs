@@ -31,7 +31,7 @@ struct Steps<'s> {
     state: State,
     /// The next step.
     page: Page,
-    seen: HashSet<MessageId>,
+    result: HashSet<MessageId>,
 }
 
 impl<'s> Steps<'s> {
@@ -50,7 +50,7 @@ impl<'s> Steps<'s> {
                 limit,
                 payload_max,
             },
-            seen: HashSet::new(),
+            result: HashSet::new(),
         }
     }
 
@@ -59,7 +59,7 @@ impl<'s> Steps<'s> {
         let mut records = self.store.list(self.queue, self.state, self.page).await?;
         let last = records.len() < self.page.limit;
         self.page.offset += records.len();
-        records.retain(|record| self.seen.insert(record.id.clone()));
+        records.retain(|record| self.result.insert(record.id.clone()));
         Ok((records, last))
     }
 
@@ -227,7 +227,7 @@ mod tests {
             })
             .collect();
         store.settle(&queue(), &ended).await.unwrap();
-        while store.advance(&queue()).await.unwrap().buried > 0 {}
+        while store.advance(&queue()).await.unwrap().dead_lettered > 0 {}
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -2,7 +2,7 @@
 //! frame passes [`Theme::finish`](super::theme::Theme::finish) on its way to the terminal.
 //!
 //! ```text
-//! dqhost  1 Overview  2 Messages  3 Dead  4 In hand  5 Log      queue orders
+//! dqhost  1 Overview  2 Messages  3 Dead  4 In flight  5 Log      queue orders
 //! sqlite:///home/me/.local/share/dqhost/dqhost.db         read 0.4s ago
 //! (the screen)
 //! (what became of the last command, or the prompt)
@@ -23,11 +23,11 @@ use super::state::{Modal, Screen, State};
 use super::theme::Theme;
 use crate::control::{Overview, Stage};
 use crate::message::State as MessageState;
-use crate::text::{cut, for_people, printable, short_number};
+use crate::text::{cut, human_duration, printable, short_number};
 
 mod attempts;
 mod graphs;
-mod in_hand;
+mod in_flight;
 mod lists;
 mod log;
 mod message;
@@ -69,7 +69,7 @@ pub fn draw(frame: &mut Frame<'_>, state: &mut State, now: Instant) {
             Screen::Messages => lists::messages(state, now, body, buffer),
             Screen::Dead if state.group.is_some() => lists::messages(state, now, body, buffer),
             Screen::Dead => lists::groups(state, now, body, buffer),
-            Screen::InHand => in_hand::draw(state, now, body, buffer),
+            Screen::InFlight => in_flight::draw(state, now, body, buffer),
             Screen::Log => log::draw(state, body, buffer),
         }
     }
@@ -166,14 +166,14 @@ fn status_line(state: &State, now: Instant, width: u16) -> Line<'static> {
         (Some(error), Some(age)) => (
             format!(
                 "! figures are {} old: {}",
-                for_people(age),
+                human_duration(age),
                 safe(error, 200)
             ),
             theme.bad(),
         ),
         (Some(error), None) => (format!("! {}", safe(error, 200)), theme.bad()),
         (None, Some(age)) if state.is_stale(now) => (
-            format!("! the store has not answered for {}", for_people(age)),
+            format!("! the store has not answered for {}", human_duration(age)),
             theme.bad(),
         ),
         (None, Some(_)) => ("live".to_owned(), theme.good()),
@@ -188,9 +188,9 @@ fn status_line(state: &State, now: Instant, width: u16) -> Line<'static> {
                 .drained_by
                 .map_or(Duration::ZERO, |end| end.saturating_duration_since(now));
             format!(
-                "stopping: {} in hand, {} left, q stops them at once  ",
-                snapshot.in_hand.len(),
-                for_people(left)
+                "stopping: {} in flight, {} left, q stops them at once  ",
+                snapshot.in_flight.len(),
+                human_duration(left)
             )
         });
     let store = safe(&snapshot.store, usize::from(width) / 2);
@@ -329,7 +329,7 @@ fn row(theme: Theme, is_selected: bool, text: &str, style: Style) -> Line<'stati
 
 /// How far away a time is, by the store's clock.
 fn until(at_ms: u64, now_ms: u64) -> String {
-    let wait = |ms| for_people(Duration::from_millis(ms));
+    let wait = |ms| human_duration(Duration::from_millis(ms));
     match at_ms.checked_sub(now_ms) {
         Some(0) => "now".to_owned(),
         Some(left) => format!("in {}", wait(left)),

@@ -21,8 +21,8 @@ pub enum Scope {
     Letters,
     /// One message.
     Message,
-    /// What this host has in hand.
-    InHand,
+    /// What this host has in flight.
+    InFlight,
     /// The log.
     Log,
     /// The help.
@@ -36,7 +36,7 @@ pub enum Scope {
 }
 
 use Scope::{
-    Confirm, Editor, Groups, Help, InHand, Letters, Log, Message, Messages, Overview, Prompt,
+    Confirm, Editor, Groups, Help, InFlight, Letters, Log, Message, Messages, Overview, Prompt,
 };
 
 /// What a key does.
@@ -168,7 +168,7 @@ pub const PLACES: [(&str, Scope); 11] = [
     ("Dead letters by reason", Groups),
     ("Dead letters", Letters),
     ("One message", Message),
-    ("In hand", InHand),
+    ("In flight", InFlight),
     ("Log", Log),
     ("Help", Help),
     ("Question", Confirm),

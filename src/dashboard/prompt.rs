@@ -10,7 +10,7 @@ use crate::message::QueueName;
 pub(super) const REMEMBERED_MAX: usize = 500;
 
 /// What understands a typed line. It is the command line's own parser; the dashboard knows no other.
-pub trait Grammar: Send + Sync {
+pub trait CommandParser: Send + Sync {
     /// What a line asks for, on this queue unless it names another; else what is wrong with it and
     /// what to do.
     fn parse(&self, line: &str, queue: &QueueName) -> Result<Line, String>;
@@ -99,9 +99,9 @@ impl Prompt {
     }
 
     /// Completes the word before the cursor as far as it is certain, and shows what it could be.
-    pub fn complete(&mut self, grammar: &dyn Grammar) {
+    pub fn complete(&mut self, parser: &dyn CommandParser) {
         let before = self.before_cursor();
-        let candidates = grammar.complete(&before);
+        let candidates = parser.complete(&before);
         let word = before
             .rsplit(char::is_whitespace)
             .next()
@@ -155,9 +155,13 @@ impl Prompt {
     }
 
     /// What the text asks for.
-    pub fn understand(&self, grammar: &dyn Grammar, queue: &QueueName) -> Result<Line, String> {
+    pub fn understand(
+        &self,
+        parser: &dyn CommandParser,
+        queue: &QueueName,
+    ) -> Result<Line, String> {
         match self.kind {
-            Kind::Command => grammar.parse(&self.text(), queue),
+            Kind::Command => parser.parse(&self.text(), queue),
             Kind::Filter => Filter::parse(&self.text())
                 .map(Line::Filter)
                 .map_err(|error| error.to_string()),
@@ -207,7 +211,7 @@ mod tests {
 
     struct Words;
 
-    impl Grammar for Words {
+    impl CommandParser for Words {
         fn parse(&self, line: &str, _queue: &QueueName) -> Result<Line, String> {
             Err(format!("{line}?"))
         }

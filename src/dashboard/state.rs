@@ -9,7 +9,7 @@ use super::prompt::Prompt;
 use super::rates::Rates;
 use super::theme::Theme;
 use crate::control::{
-    Filter, Group, LogRing, Look, Notice, QueueView, READ_EVERY, Seen, Snapshot, Stage,
+    Filter, Group, LogRing, Notice, Query, QueryResult, QueueView, READ_EVERY, Snapshot, Stage,
 };
 use crate::message::{MessageId, QueueName, Record, State as MessageState};
 
@@ -99,8 +99,8 @@ pub struct State {
     pub logs: Arc<LogRing>,
     /// Only what handlers printed.
     pub guests_only: bool,
-    /// The look that was last asked for.
-    pub look: Look,
+    /// The query that was last asked for.
+    pub query: Query,
 }
 
 impl State {
@@ -131,7 +131,7 @@ impl State {
             zoom: 0,
             logs,
             guests_only: false,
-            look: Look::Nothing,
+            query: Query::Nothing,
         }
     }
 
@@ -160,7 +160,7 @@ impl State {
             Screen::Messages => Scope::Messages,
             Screen::Dead if self.group.is_some() => Scope::Letters,
             Screen::Dead => Scope::Groups,
-            Screen::InHand => Scope::InHand,
+            Screen::InFlight => Scope::InFlight,
             Screen::Log => Scope::Log,
         }
     }
@@ -194,13 +194,13 @@ impl State {
     /// The page of messages, if it is there and the one that is wanted.
     #[must_use]
     pub fn records(&self) -> Option<(&[Record], bool, bool)> {
-        match &self.snapshot.seen {
-            Seen::Messages {
-                look,
+        match &self.snapshot.result {
+            QueryResult::Messages {
+                query,
                 records,
                 more,
                 cut,
-            } if *look == self.look => Some((records, *more, *cut)),
+            } if *query == self.query => Some((records, *more, *cut)),
             _ => None,
         }
     }
@@ -208,8 +208,10 @@ impl State {
     /// The dead letters by reason, if they are there.
     #[must_use]
     pub fn groups(&self) -> Option<(&[Group], bool)> {
-        match &self.snapshot.seen {
-            Seen::Groups { look, groups, cut } if *look == self.look => Some((groups, *cut)),
+        match &self.snapshot.result {
+            QueryResult::Groups { query, groups, cut } if *query == self.query => {
+                Some((groups, *cut))
+            }
             _ => None,
         }
     }
@@ -222,7 +224,7 @@ impl State {
             Scope::Messages | Scope::Letters => self.records().map(|(records, ..)| records.len()),
             // The first line stands for all.
             Scope::Groups => self.groups().map(|(groups, _)| groups.len() + 1),
-            Scope::InHand => Some(self.snapshot.in_hand.len()),
+            Scope::InFlight => Some(self.snapshot.in_flight.len()),
             _ => None,
         }
     }
@@ -252,9 +254,9 @@ impl State {
                 let line = self.selected.checked_sub(1)?;
                 Some(self.groups()?.0.get(line)?.reason.clone())
             }
-            Scope::InHand => {
-                let in_hand = self.snapshot.in_hand.get(self.selected)?;
-                Some(in_hand.id.as_str().to_owned())
+            Scope::InFlight => {
+                let in_flight = self.snapshot.in_flight.get(self.selected)?;
+                Some(in_flight.id.as_str().to_owned())
             }
             _ => None,
         }
@@ -270,9 +272,9 @@ impl State {
                 let at = groups.iter().position(|group| group.reason == key)?;
                 Some(at + 1)
             }),
-            Scope::InHand => {
-                let mut in_hand = self.snapshot.in_hand.iter();
-                in_hand.position(|in_hand| in_hand.id.as_str() == key)
+            Scope::InFlight => {
+                let mut in_flight = self.snapshot.in_flight.iter();
+                in_flight.position(|in_flight| in_flight.id.as_str() == key)
             }
             _ => None,
         };
@@ -285,27 +287,27 @@ impl State {
         if let Some(opened) = &self.opened {
             return Some((opened.queue.clone(), opened.id.clone()));
         }
-        if self.screen == Screen::InHand {
-            let in_hand = self.snapshot.in_hand.get(self.selected)?;
-            return Some((in_hand.queue.clone(), in_hand.id.clone()));
+        if self.screen == Screen::InFlight {
+            let in_flight = self.snapshot.in_flight.get(self.selected)?;
+            return Some((in_flight.queue.clone(), in_flight.id.clone()));
         }
         Some((self.queue.clone()?, self.selected_record()?.id.clone()))
     }
 
     /// What the screen wants to see of the store.
     #[must_use]
-    pub fn wanted_look(&self) -> Look {
+    pub fn wanted_query(&self) -> Query {
         if let Some(opened) = &self.opened {
-            return Look::Message {
+            return Query::Message {
                 queue: opened.queue.clone(),
                 id: opened.id.clone(),
             };
         }
         let Some(queue) = self.queue.clone() else {
-            return Look::Nothing;
+            return Query::Nothing;
         };
         let filter = self.filter.clone();
-        let page = |filter| Look::Messages {
+        let page = |filter| Query::Messages {
             queue: queue.clone(),
             state: self.listed_state(),
             offset: self.offset,
@@ -315,8 +317,8 @@ impl State {
         match (self.screen, &self.group) {
             (Screen::Messages, _) => page(filter),
             (Screen::Dead, Some(reasons)) => page(reasons.filter(&filter)),
-            (Screen::Dead, None) => Look::Groups { queue, filter },
-            (Screen::Overview | Screen::InHand | Screen::Log, _) => Look::Nothing,
+            (Screen::Dead, None) => Query::Groups { queue, filter },
+            (Screen::Overview | Screen::InFlight | Screen::Log, _) => Query::Nothing,
         }
     }
 
@@ -335,7 +337,7 @@ impl State {
         !self.is_frozen
             && (self.is_stale(now)
                 || snapshot.outage.is_some()
-                || !snapshot.in_hand.is_empty()
+                || !snapshot.in_flight.is_empty()
                 || self.notice.is_some()
                 || snapshot
                     .host

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::terminal::{self, Unread};
 use super::{Setup, run_until};
-use crate::control::Wires;
+use crate::control::Channels;
 
 /// How long a dashboard that was told to end may take to write what it has begun.
 const FINISH_LIMIT: Duration = Duration::from_millis(500);
@@ -51,7 +51,7 @@ impl DashboardThread {
     /// When there are no more threads.
     pub fn start(
         setup: Setup,
-        wires: Wires,
+        channels: Channels,
         end: impl Future<Output = ()> + Send + 'static,
     ) -> io::Result<Self> {
         let (sender, ended) = oneshot::channel();
@@ -59,7 +59,7 @@ impl DashboardThread {
         let in_thread = Arc::clone(&unread);
         let work = move || {
             let runtime = Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(run_until(setup, wires, end, in_thread))
+            runtime.block_on(run_until(setup, channels, end, in_thread))
         };
         std::thread::Builder::new()
             .name("dashboard".to_owned())

@@ -7,14 +7,14 @@ use std::time::Instant;
 use crossterm::event::KeyEvent;
 
 use super::keymap::{self, Key, Scope};
-use super::prompt::{Grammar, Kind, Prompt, edit};
+use super::prompt::{CommandParser, Kind, Prompt, edit};
 use super::state::{Modal, NOTICE_TIME, Opened, PayloadView, Question, Screen, State};
-use crate::control::{Command, Look, Notice, Seen, Snapshot, Stage};
+use crate::control::{Command, Notice, Query, QueryResult, Snapshot, Stage};
 use crate::message::{MessageId, QueueName};
 
 mod act;
 mod input;
-mod travel;
+mod navigation;
 
 /// What happens.
 #[derive(Debug)]
@@ -52,7 +52,12 @@ pub enum Effect {
 
 impl State {
     /// Takes an event in.
-    pub fn update(&mut self, event: Event, grammar: &dyn Grammar, now: Instant) -> Vec<Effect> {
+    pub fn update(
+        &mut self,
+        event: Event,
+        parser: &dyn CommandParser,
+        now: Instant,
+    ) -> Vec<Effect> {
         let had_question = self.has_question();
         let key = match &event {
             Event::Key(key) => Some(*key),
@@ -66,7 +71,7 @@ impl State {
                 }
                 Vec::new()
             }
-            Event::Key(key) => self.on_key(key, grammar, now),
+            Event::Key(key) => self.on_key(key, parser, now),
             Event::Paste(text) => {
                 self.on_paste(&text);
                 Vec::new()
@@ -94,17 +99,17 @@ impl State {
         }
         self.note_question(had_question, key, now);
         self.after_commands(&effects);
-        let wanted = self.wanted_look();
-        if wanted == self.look {
+        let wanted = self.wanted_query();
+        if wanted == self.query {
             self.anchor = self.selected_key().or(self.anchor.take());
         } else {
-            let is_message = |look: &Look| matches!(look, Look::Message { .. });
+            let is_message = |query: &Query| matches!(query, Query::Message { .. });
             // A list that is left for one of its messages, or come back to, is the same list.
-            if !is_message(&wanted) && !is_message(&self.look) {
+            if !is_message(&wanted) && !is_message(&self.query) {
                 self.anchor = None;
             }
-            self.look = wanted.clone();
-            effects.push(Effect::Command(Command::Look(wanted)));
+            self.query = wanted.clone();
+            effects.push(Effect::Command(Command::Query(wanted)));
         }
         effects
     }
@@ -174,9 +179,9 @@ impl State {
         if self.screen == Screen::Overview {
             self.selected = self.queue_line();
         }
-        if let (Some(opened), Seen::Message { look, record }) =
-            (&mut self.opened, &self.snapshot.seen)
-            && *look == self.look
+        if let (Some(opened), QueryResult::Message { query, record }) =
+            (&mut self.opened, &self.snapshot.result)
+            && *query == self.query
         {
             opened.is_gone = record.is_none();
             if let Some(record) = record {
@@ -211,8 +216,8 @@ impl State {
             let now = new.queues.iter().find(|other| other.name == queue.name);
             queue.overview.paused = now.map_or(queue.overview.paused, |now| now.overview.paused);
         }
-        if shown.seen.look() != &self.look {
-            shown.seen = new.seen.clone();
+        if shown.result.query() != &self.query {
+            shown.result = new.result.clone();
         }
     }
 
@@ -224,7 +229,7 @@ impl State {
         }
     }
 
-    fn on_key(&mut self, event: KeyEvent, grammar: &dyn Grammar, now: Instant) -> Vec<Effect> {
+    fn on_key(&mut self, event: KeyEvent, parser: &dyn CommandParser, now: Instant) -> Vec<Effect> {
         let scope = self.scope();
         let binding = Key::of(event).and_then(|key| keymap::find(scope, key));
         let Some(binding) = binding else {
@@ -250,7 +255,7 @@ impl State {
             return Vec::new();
         }
         match scope {
-            Scope::Prompt => self.on_prompt(binding.action, grammar, now),
+            Scope::Prompt => self.on_prompt(binding.action, parser, now),
             Scope::Editor => self.on_editor(binding.action, now),
             Scope::Confirm => self.on_answer(binding.action, now),
             _ => self.act(binding.action, now),
@@ -285,23 +290,23 @@ impl State {
         }
     }
 
-    /// Leaves; asks first when messages are in hand. While the host drains, it is stopped at once.
+    /// Leaves; asks first when messages are in flight. While the host drains, it is stopped at once.
     fn quit(&mut self) -> Vec<Effect> {
         let host = self.snapshot.host.as_ref();
         let Some(host) = host.filter(|host| host.stage == Stage::Run) else {
             return self.quit_at_once();
         };
         // A frozen screen has only the number of the host.
-        let in_hand = if self.is_frozen {
+        let in_flight = if self.is_frozen {
             host.busy
         } else {
-            self.snapshot.in_hand.len()
+            self.snapshot.in_flight.len()
         };
         let mut reasons = Vec::new();
-        match in_hand {
+        match in_flight {
             0 => {}
-            1 => reasons.push("1 message is in hand".to_owned()),
-            n => reasons.push(format!("{n} messages are in hand")),
+            1 => reasons.push("1 message is in flight".to_owned()),
+            n => reasons.push(format!("{n} messages are in flight")),
         }
         if let Some(task) = &self.snapshot.task {
             reasons.push(format!(

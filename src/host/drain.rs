@@ -13,7 +13,7 @@ pub(super) struct StopHandlers<'a>(pub &'a Shared);
 impl Drop for StopHandlers<'_> {
     fn drop(&mut self) {
         self.0.tasks.close();
-        self.0.flights.give_up_running();
+        self.0.in_flight.give_up_running();
     }
 }
 
@@ -21,7 +21,7 @@ impl Drop for StopHandlers<'_> {
 /// attempts.
 pub(super) async fn drain(shared: &Shared, stage: &mut watch::Receiver<Stage>) {
     shared.tasks.close();
-    let running = shared.flights.count(None);
+    let running = shared.in_flight.count(None);
     if running > 0 {
         let limit = shared.config.drain.as_secs_f64();
         tracing::info!(running, limit, "waiting for handlers to finish");
@@ -31,7 +31,7 @@ pub(super) async fn drain(shared: &Shared, stage: &mut watch::Receiver<Stage>) {
             () = reached(stage, Stage::Now) => {}
         }
     }
-    let mut given_up = shared.flights.give_up_running();
+    let mut given_up = shared.in_flight.give_up_running();
     // A message is given back only when its handler has really ended.
     if tokio::time::timeout(RELEASE_LIMIT, shared.tasks.wait())
         .await
@@ -43,12 +43,12 @@ pub(super) async fn drain(shared: &Shared, stage: &mut watch::Receiver<Stage>) {
         );
         return;
     }
-    let releases = shared.lanes.iter().enumerate().map(|(index, lane)| {
+    let releases = shared.queues.iter().enumerate().map(|(index, served)| {
         let claims = given_up
             .extract_if(.., |(of, _)| *of == index)
             .map(|(_, claim)| claim)
             .collect();
-        give_back(shared, &lane.queue, claims)
+        give_back(shared, &served.queue, claims)
     });
     join_all(releases).await;
 }

@@ -27,20 +27,20 @@ pub(super) async fn keep(shared: Arc<Shared>) {
     let mut clock = tokio::time::interval(every);
     clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut renewals: Vec<Option<tokio::task::JoinHandle<()>>> =
-        shared.lanes.iter().map(|_| None).collect();
+        shared.queues.iter().map(|_| None).collect();
     loop {
         clock.tick().await;
-        for (lane, renewal) in renewals.iter_mut().enumerate() {
+        for (served, renewal) in renewals.iter_mut().enumerate() {
             if renewal
                 .as_ref()
                 .is_none_or(tokio::task::JoinHandle::is_finished)
             {
-                *renewal = Some(tokio::spawn(renew(Arc::clone(&shared), lane)));
+                *renewal = Some(tokio::spawn(renew(Arc::clone(&shared), served)));
             }
         }
-        for (lane, claim) in shared.flights.give_up_ending(margin(shared.config.lease)) {
+        for (served, claim) in shared.in_flight.give_up_ending(margin(shared.config.lease)) {
             tracing::warn!(
-                queue = %shared.lanes[lane].queue,
+                queue = %shared.queues[served].queue,
                 id = %crate::text::printable(claim.id.as_str()),
                 "stopped: its lease could not be renewed in time, so it will be delivered again"
             );
@@ -50,13 +50,13 @@ pub(super) async fn keep(shared: Arc<Shared>) {
     }
 }
 
-async fn renew(shared: Arc<Shared>, lane: usize) {
-    let due = shared.flights.to_renew(lane);
+async fn renew(shared: Arc<Shared>, served: usize) {
+    let due = shared.in_flight.to_renew(served);
     if due.is_empty() {
         return;
     }
-    let (flights, claims): (Vec<_>, Vec<_>) = due.into_iter().unzip();
-    let (queue, lease) = (&shared.lanes[lane].queue, shared.config.lease);
+    let (in_flight, claims): (Vec<_>, Vec<_>) = due.into_iter().unzip();
+    let (queue, lease) = (&shared.queues[served].queue, shared.config.lease);
     let asked_at = Instant::now();
     let request = shared.store.extend(queue, &claims, lease);
     let Ok(answer) = tokio::time::timeout(lease / 3, request).await else {
@@ -64,11 +64,12 @@ async fn renew(shared: Arc<Shared>, lane: usize) {
     };
     match answer {
         Ok(settled) => {
-            for ((flight, claim), settled) in flights.into_iter().zip(&claims).zip(settled) {
+            for ((in_flight_id, claim), settled) in in_flight.into_iter().zip(&claims).zip(settled)
+            {
                 match settled {
-                    Settled::Done => shared.flights.renewed(flight, asked_at, lease),
+                    Settled::Done => shared.in_flight.renewed(in_flight_id, asked_at, lease),
                     Settled::LeaseLost | Settled::Refused => {
-                        if shared.flights.remove(flight) {
+                        if shared.in_flight.remove(in_flight_id) {
                             tracing::info!(
                                 %queue,
                                 id = %crate::text::printable(claim.id.as_str()),

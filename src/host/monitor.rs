@@ -19,9 +19,9 @@ const LONGEST: Duration = Duration::from_hours(24);
 #[derive(Clone)]
 pub struct Monitor(pub(super) Arc<Shared>);
 
-/// A message that this host has in hand.
+/// A message that this host has in flight.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InHand {
+pub struct InFlightDelivery {
     /// Its queue.
     pub queue: QueueName,
     /// The message.
@@ -40,7 +40,7 @@ pub struct InHand {
 
 /// What a host knows of one of its queues.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LaneReport {
+pub struct QueueReport {
     /// The queue.
     pub queue: QueueName,
     /// The SHA-256 of its handler, hexadecimal.
@@ -97,35 +97,39 @@ impl Monitor {
 
     /// Its queues.
     #[must_use]
-    pub fn lanes(&self) -> Vec<LaneReport> {
-        let running = self.0.flights.running();
-        let report = |(index, lane): (usize, &super::SharedLane)| {
-            let (took, late) = lane.times.quantiles();
-            LaneReport {
-                queue: lane.queue.clone(),
-                handler: lane.handler.digest().to_owned(),
+    pub fn queue_reports(&self) -> Vec<QueueReport> {
+        let running = self.0.in_flight.running();
+        let report = |(index, served): (usize, &super::ServedQueue)| {
+            let (took, late) = served.times.quantiles();
+            QueueReport {
+                queue: served.queue.clone(),
+                handler: served.handler.digest().to_owned(),
                 running: running.of(index).0,
                 took,
                 late,
             }
         };
-        self.0.lanes.iter().enumerate().map(report).collect()
+        self.0.queues.iter().enumerate().map(report).collect()
     }
 
-    /// Up to `max` of the messages in hand, those first that have been there longest.
+    /// Up to `max` of the messages in flight, those first that have been there longest.
     #[must_use]
-    pub fn in_hand(&self, max: usize) -> Vec<InHand> {
+    pub fn in_flight(&self, max: usize) -> Vec<InFlightDelivery> {
         self.0
-            .flights
-            .longest(max, |lane| self.0.lanes[lane].queue.clone())
+            .in_flight
+            .longest(max, |served| self.0.queues[served].queue.clone())
     }
 
     /// Stops the handler of one message; its attempt counts as failed. False when no handler of it
     /// runs here.
     #[must_use]
     pub fn stop_handler(&self, queue: &QueueName, id: &MessageId) -> bool {
-        let lane = self.0.lanes.iter().position(|lane| lane.queue == *queue);
-        lane.is_some_and(|lane| self.0.flights.stop(lane, id))
+        let served = self
+            .0
+            .queues
+            .iter()
+            .position(|served| served.queue == *queue);
+        served.is_some_and(|served| self.0.in_flight.stop(served, id))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::flights::FlightId;
+use super::in_flight::InFlightId;
 use crate::message::{Attempt, MessageId, QueueName};
 use crate::runtime::{Level, LogLine, Report, Source};
 use crate::store::{Settled, Settlement};
@@ -18,7 +18,7 @@ const LOGGED_LINES_MAX: usize = 20;
 /// The run that ended.
 #[derive(Debug)]
 pub(super) struct Run {
-    pub flight: FlightId,
+    pub in_flight_id: InFlightId,
     pub attempt: u32,
     pub attempts_max: u32,
     pub report: Report,

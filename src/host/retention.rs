@@ -17,13 +17,13 @@ pub(super) async fn keep_to(shared: Arc<Shared>) {
     if retention == Retention::ALL {
         return;
     }
-    let mut told = vec![false; shared.lanes.len()];
+    let mut told = vec![false; shared.queues.len()];
     let mut clock = tokio::time::interval(LOOK_EVERY);
     clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         clock.tick().await;
-        for (told, lane) in told.iter_mut().zip(&shared.lanes) {
-            let queue = &lane.queue;
+        for (told, served) in told.iter_mut().zip(&shared.queues) {
+            let queue = &served.queue;
             let mut deleted = 0;
             let result = delete(&*shared.store, queue, retention, &mut deleted).await;
             if deleted > 0 {

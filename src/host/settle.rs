@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::Shared;
-use super::pause::Pause;
+use super::error_backoff::ErrorBackoff;
 use super::record::{self, Run};
 use crate::message::{Claim, Outgoing};
 use crate::store::{BATCH_MAX, Settled, Settlement};
@@ -30,12 +30,12 @@ impl Finished {
     /// What follows from a run that sent this.
     pub(super) fn new(
         shared: &Shared,
-        lane: usize,
+        served: usize,
         claim: Claim,
         run: Run,
         outbox: Vec<Outgoing>,
     ) -> Self {
-        let handler = shared.lanes[lane].handler.digest();
+        let handler = shared.queues[served].handler.digest();
         let kept = || record::attempt(run.attempt, &run.report, &shared.config.host_id, handler);
         let settlement = verdict::settlement(
             &run.report.outcome,
@@ -55,7 +55,7 @@ impl Finished {
 /// Settles what one queue's handlers bring, until all senders are gone.
 pub(super) async fn settle(
     shared: Arc<Shared>,
-    lane: usize,
+    served: usize,
     mut finished: UnboundedReceiver<Finished>,
 ) {
     let mut batch = Vec::new();
@@ -73,9 +73,9 @@ pub(super) async fn settle(
         are_many = batch.len() > 1;
         let mut left = std::mem::take(&mut batch);
         while !left.is_empty() {
-            left = settle_batch(&shared, lane, left).await;
+            left = settle_batch(&shared, served, left).await;
         }
-        shared.lanes[lane].progress.notify_one();
+        shared.queues[served].progress.notify_one();
         shared.may_be_empty.notify_one();
     }
 }
@@ -86,13 +86,13 @@ pub(super) async fn settle(
 /// the messages then.
 ///
 /// Returns those whose outbox the store has no room for, as nacks.
-async fn settle_batch(shared: &Shared, lane: usize, batch: Vec<Finished>) -> Vec<Finished> {
-    let queue = &shared.lanes[lane].queue;
+async fn settle_batch(shared: &Shared, served: usize, batch: Vec<Finished>) -> Vec<Finished> {
+    let queue = &shared.queues[served].queue;
     let (settlements, batch): (Vec<_>, Vec<_>) = batch
         .into_iter()
         .map(|f| ((f.claim, f.settlement), f.run))
         .unzip();
-    let mut pause = Pause::default();
+    let mut pause = ErrorBackoff::default();
     let answers = loop {
         match shared.store.settle(queue, &settlements).await {
             Ok(answers) => break answers,
@@ -100,7 +100,10 @@ async fn settle_batch(shared: &Shared, lane: usize, batch: Vec<Finished>) -> Vec
                 if pause.failed() {
                     tracing::warn!(%queue, "{} results wait: {error}", settlements.len());
                 }
-                if !batch.iter().any(|run| shared.flights.holds(run.flight)) {
+                if !batch
+                    .iter()
+                    .any(|run| shared.in_flight.holds(run.in_flight_id))
+                {
                     break vec![Settled::LeaseLost; batch.len()];
                 }
                 tokio::time::sleep(pause.remaining()).await;
@@ -112,14 +115,14 @@ async fn settle_batch(shared: &Shared, lane: usize, batch: Vec<Finished>) -> Vec
     {
         if answer == Settled::Refused {
             run.report.outcome = Outcome::SendsRefused;
-            left.push(Finished::new(shared, lane, claim, run, Vec::new()));
+            left.push(Finished::new(shared, served, claim, run, Vec::new()));
             continue;
         }
-        shared.flights.remove(run.flight);
+        shared.in_flight.remove(run.in_flight_id);
         shared.totals.settled(&settlement, answer);
         if answer == Settled::Done {
-            shared.lanes[lane]
-                .news
+            shared.queues[served]
+                .requeued
                 .settled(&settlement, run.attempt >= run.attempts_max);
         }
         record::log(queue, &claim.id, &run, &settlement, answer);

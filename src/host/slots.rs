@@ -39,18 +39,18 @@ impl Demand {
 /// The slots that a queue may fill now, taken; none when there are none, or while so many of its
 /// results wait for the store that it would only fill the memory.
 pub(super) fn take(shared: &Shared, index: usize) -> Option<OwnedSemaphorePermit> {
-    let running = shared.flights.running();
+    let running = shared.in_flight.running();
     let (own, unsettled) = running.of(index);
     if unsettled > UNSETTLED_MAX.max(shared.config.slots * UNSETTLED_PER_SLOT_MAX) {
         return None;
     }
-    let others = || (0..shared.lanes.len()).filter(|other| *other != index);
+    let others = || (0..shared.queues.len()).filter(|other| *other != index);
     let (hungry, others): (Vec<usize>, Vec<usize>) =
-        others().partition(|other| shared.lanes[*other].is_hungry.load(SeqCst));
+        others().partition(|other| shared.queues[*other].wants_slots.load(SeqCst));
     let quiet = others.iter().filter(|other| running.of(**other).0 == 0);
     let demand = Demand {
         slots: shared.config.slots,
-        queues: shared.lanes.len(),
+        queues: shared.queues.len(),
         running: own,
         hungry: hungry.len(),
         quiet: quiet.count(),

@@ -37,11 +37,11 @@ impl Drop for Slot {
 /// in a panic.
 pub(super) async fn run(
     shared: &Shared,
-    lane: usize,
+    served: usize,
     delivery: Delivery,
     (stop, slot): (Arc<Notify>, Slot),
 ) -> (Report, Option<Slot>) {
-    let lane = &shared.lanes[lane];
+    let served = &shared.queues[served];
     let started = Instant::now();
     let nothing_ran = move |outcome| Report::without_guest(outcome, started.elapsed());
     let Some(payload) = delivery.payload else {
@@ -51,14 +51,14 @@ pub(super) async fn run(
     let call = Call {
         sent_at_ms: id.sent_at_ms(),
         id: id.to_string(),
-        queue: lane.queue.to_string(),
+        queue: served.queue.to_string(),
         payload,
         headers: delivery.headers,
         attempt: delivery.attempt,
         attempts_max: delivery.attempts_max,
         due_at_ms: delivery.due_at_ms,
     };
-    let handler = Arc::clone(&lane.handler);
+    let handler = Arc::clone(&served.handler);
     let work = async move {
         let slot = slot;
         let report = tokio::select! {

@@ -55,7 +55,7 @@ trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 /// What all handlers of a host have in common.
-pub(super) struct Web {
+pub(super) struct HttpClient {
     permissions: Arc<Permissions>,
     limits: Limits,
     connections: Arc<Semaphore>,
@@ -66,14 +66,14 @@ pub(super) struct Web {
 
 /// The requests of one run.
 pub(super) struct Requests {
-    web: Arc<Web>,
+    web: Arc<HttpClient>,
     log: GuestLog,
     made: usize,
     connections: Connections,
 }
 
 impl Requests {
-    pub(super) fn new(web: Arc<Web>, log: GuestLog) -> Self {
+    pub(super) fn new(web: Arc<HttpClient>, log: GuestLog) -> Self {
         Self {
             web,
             log,
@@ -112,7 +112,7 @@ impl WasiHttpHooks for Requests {
     }
 }
 
-impl Web {
+impl HttpClient {
     pub(super) fn new(permissions: Arc<Permissions>, limits: Limits) -> Self {
         Self {
             permissions,

@@ -14,8 +14,8 @@ use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 use self::dqhost::queue::outbox::{NewMessage, SendError};
 use self::wasi::logging::logging::Level as WitLevel;
 use super::guest_log::{GuestLog, Level, Source};
-use super::http::{FIELDS_MAX, Requests, Web};
-use super::limits::{Ceiling, Deadline, Limits};
+use super::http::{FIELDS_MAX, HttpClient, Requests};
+use super::limits::{Deadline, Limiter, Limits};
 use super::outbox::Outbox;
 use super::permissions::Permissions;
 use super::requests;
@@ -32,19 +32,19 @@ wasmtime::component::bindgen!({
 pub(super) use self::{ConsumerWithLogging as Consumer, ConsumerWithLoggingPre as ConsumerPre};
 
 /// What all runs of a host have in common.
-pub(super) struct Common {
+pub(super) struct SharedContext {
     pub limits: Limits,
     pub permissions: Arc<Permissions>,
     pub secrets: Arc<Secrets>,
-    pub web: Arc<Web>,
+    pub web: Arc<HttpClient>,
     pub clock: Clock,
 }
 
 /// What belongs to one run.
 pub(super) struct State {
-    common: Arc<Common>,
+    common: Arc<SharedContext>,
     pub log: GuestLog,
-    pub ceiling: Ceiling,
+    pub ceiling: Limiter,
     pub deadline: Deadline,
     pub outbox: Outbox,
     /// Made when the guest first calls WASI: many never do.
@@ -55,12 +55,12 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(common: &Arc<Common>, deadline: Deadline, outbox: Outbox) -> Self {
+    pub(super) fn new(common: &Arc<SharedContext>, deadline: Deadline, outbox: Outbox) -> Self {
         let mut table = ResourceTable::new();
         table.set_max_capacity(common.limits.resources);
         Self {
             log: GuestLog::new(&common.limits, &common.secrets),
-            ceiling: Ceiling::new(common.limits),
+            ceiling: Limiter::new(common.limits),
             deadline,
             outbox,
             wasi: None,
@@ -87,7 +87,7 @@ pub(super) fn link(linker: &mut Linker<State>) -> wasmtime::Result<()> {
 }
 
 /// No files, no network, no arguments, an empty stdin.
-fn wasi(log: &GuestLog, common: &Common) -> WasiCtx {
+fn wasi(log: &GuestLog, common: &SharedContext) -> WasiCtx {
     let random_max = u64::try_from(common.limits.call_bytes).unwrap_or(u64::MAX);
     WasiCtxBuilder::new()
         .stdout(log.stream(Source::Stdout))
@@ -180,7 +180,7 @@ impl dqhost::queue::delivery::Host for State {
 
 impl dqhost::queue::outbox::Host for State {
     fn send(&mut self, msg: NewMessage) -> wasmtime::Result<Result<String, SendError>> {
-        let Common {
+        let SharedContext {
             limits,
             permissions,
             ..

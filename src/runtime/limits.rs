@@ -132,7 +132,7 @@ fn micros(duration: Duration) -> u64 {
 /// Counts what one store holds and refuses what goes over. Refusing traps the guest: a guest that is
 /// told that its allocation failed mostly aborts anyway, without a word of why.
 #[derive(Debug)]
-pub(super) struct Ceiling {
+pub(super) struct Limiter {
     limits: Limits,
     /// Linear memory, bytes.
     pub used: usize,
@@ -150,7 +150,7 @@ pub(super) enum Exceeded {
 /// What a component may have at all is checked when it is loaded; this is for its memories.
 pub(super) const MEMORIES_MAX: usize = 2;
 
-impl Ceiling {
+impl Limiter {
     pub(super) fn new(limits: Limits) -> Self {
         Self {
             limits,
@@ -160,7 +160,7 @@ impl Ceiling {
     }
 }
 
-impl ResourceLimiter for Ceiling {
+impl ResourceLimiter for Limiter {
     fn memory_growing(
         &mut self,
         current: usize,
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn memory_is_counted_over_all_memories_of_a_store() {
-        let mut ceiling = Ceiling::new(Limits {
+        let mut ceiling = Limiter::new(Limits {
             memory: 100,
             ..Limits::default()
         });

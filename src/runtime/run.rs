@@ -8,7 +8,7 @@ use wasmtime::{Engine, Store, Trap, UpdateDeadline};
 
 use super::guest_log::{LogLine, Source, text_of};
 use super::imports::dqhost::queue::types as wit;
-use super::imports::{Common, ConsumerPre, State};
+use super::imports::{ConsumerPre, SharedContext, State};
 use super::limits::{Deadline, Exceeded};
 use super::outbox::Outbox;
 use crate::message::{Headers, Outgoing};
@@ -80,7 +80,7 @@ impl Report {
 pub struct Handler {
     pub(super) pre: ConsumerPre<State>,
     pub(super) engine: Engine,
-    pub(super) common: Arc<Common>,
+    pub(super) common: Arc<SharedContext>,
     pub(super) digest: Arc<str>,
 }
 

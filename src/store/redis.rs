@@ -13,11 +13,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use redis::Cmd;
 
+use self::client::Client;
 use self::decode::{decode, text, unexpected};
 use self::foreign::Walks;
-use self::guesses::Guesses;
 use self::keys::{Keys, Naming};
-use self::route::Route;
+use self::prefetch::PayloadPrefetch;
 use self::scripts::Script;
 use self::wake::Wake;
 use super::Operation;
@@ -34,26 +34,26 @@ use crate::message::{
 
 mod advance;
 mod audit;
+mod client;
 mod cluster;
+mod connection;
 mod decode;
 mod deliver;
 mod discover;
 mod faults;
 mod foreign;
-mod guesses;
 mod keys;
-mod link;
-mod moving;
 mod open;
 mod overview;
+mod prefetch;
 mod queues;
 mod read;
 mod reserved;
-mod route;
 mod scripts;
 mod sentinel;
 mod server;
 mod settle;
+mod transfer;
 mod wake;
 mod write;
 mod wrong_key;
@@ -65,12 +65,12 @@ pub use server::{Access, UrlFacts, facts};
 /// A queue store in one Redis server, in one that sentinels watch, or in a cluster.
 pub struct RedisStore {
     /// Everything but what follows.
-    work: Route,
+    work: Client,
     /// Renewals and settlements.
-    leases: Route,
+    leases: Client,
     wake: Wake,
     /// Shared with `wake`.
-    guesses: Arc<Guesses>,
+    prefetch: Arc<PayloadPrefetch>,
     walks: Walks,
     /// How people and errors name it; without secrets.
     name: Arc<str>,
@@ -122,7 +122,7 @@ impl RedisStore {
     /// One command, one answer.
     async fn one<T: redis::FromRedisValue>(
         &self,
-        link: &Route,
+        link: &Client,
         operation: Operation,
         command: Cmd,
     ) -> StoreResult<T> {
@@ -249,8 +249,8 @@ impl Store for RedisStore {
         self.remove_dead(queue, ids).await
     }
 
-    async fn meet(&self, queue: &QueueName, peer: &Peer) -> StoreResult<()> {
-        self.meet_peer(queue, peer).await
+    async fn begin_transfer(&self, queue: &QueueName, peer: &Peer) -> StoreResult<()> {
+        self.begin_transfer_with(queue, peer).await
     }
 
     async fn export(&self, queue: &QueueName, run: &str, max: usize) -> StoreResult<Vec<Record>> {
@@ -261,12 +261,22 @@ impl Store for RedisStore {
         self.import_messages(queue, run, records).await
     }
 
-    async fn discard(&self, queue: &QueueName, run: &str, ids: &[MessageId]) -> StoreResult<()> {
-        self.discard_moved(queue, run, ids).await
+    async fn remove_exported(
+        &self,
+        queue: &QueueName,
+        run: &str,
+        ids: &[MessageId],
+    ) -> StoreResult<()> {
+        self.remove_exported_messages(queue, run, ids).await
     }
 
-    async fn admit(&self, queue: &QueueName, run: &str, ids: &[MessageId]) -> StoreResult<()> {
-        self.admit_moved(queue, run, ids).await
+    async fn commit_import(
+        &self,
+        queue: &QueueName,
+        run: &str,
+        ids: &[MessageId],
+    ) -> StoreResult<()> {
+        self.commit_imported(queue, run, ids).await
     }
 
     async fn audit(&self, queue: &QueueName, how: Audit) -> StoreResult<AuditReport> {
@@ -329,7 +339,7 @@ impl Store for RedisStore {
             .iter()
             .map(|queue| self.keys(queue).wake.clone())
             .collect();
-        self.wake.heard(&channels).await;
+        self.wake.notified(&channels).await;
     }
 }
 

@@ -10,8 +10,8 @@ use crate::message::{MessageId, QueueName, State};
 pub enum Cancelled {
     /// It waited, and is gone.
     Done,
-    /// A host has it in hand; nothing was changed.
-    InHand,
+    /// A host has it in flight; nothing was changed.
+    InFlight,
     /// No such message waits.
     Unknown,
 }
@@ -21,8 +21,8 @@ pub enum Cancelled {
 pub enum Rescheduled {
     /// It is due then, unix milliseconds.
     At(u64),
-    /// A host has it in hand; nothing was changed.
-    InHand,
+    /// A host has it in flight; nothing was changed.
+    InFlight,
     /// No such message waits.
     Unknown,
 }
@@ -54,7 +54,7 @@ pub struct Counts {
     pub pending: u64,
     /// Due, never delivered.
     pub ready: u64,
-    /// In hand.
+    /// In flight.
     pub unack: u64,
     /// Due for another attempt.
     pub retry: u64,
@@ -80,14 +80,14 @@ impl Counts {
         }
     }
 
-    /// True when nothing waits and nothing is in hand. Dead letters wait for a person only, and what
+    /// True when nothing waits and nothing is in flight. Dead letters wait for a person only, and what
     /// is moving for the one who moves it.
     #[must_use]
     pub fn is_drained(&self) -> bool {
         self.alive() == 0
     }
 
-    /// Those that wait or are in hand. A store may say anything.
+    /// Those that wait or are in flight. A store may say anything.
     #[must_use]
     pub fn alive(&self) -> u64 {
         [self.ready, self.unack, self.retry]
@@ -137,7 +137,7 @@ pub struct HostInfo {
     pub handler: String,
     /// Handlers that it can run at a time.
     pub slots: usize,
-    /// Messages of this queue that it has in hand.
+    /// Messages of this queue that it has in flight.
     pub in_flight: usize,
 }
 
@@ -172,7 +172,7 @@ pub struct Overview {
 /// How many messages a [`FailedSample`] is made of at most, so that its cost has a bound.
 pub const FAILED_SAMPLE_MAX: usize = 500;
 
-/// The messages that wait or are in hand and have failed before; of many, a part of them.
+/// The messages that wait or are in flight and have failed before; of many, a part of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FailedSample {
     /// True when there are more than were looked at.
@@ -254,7 +254,7 @@ pub enum FindingKind {
     /// Retries, attempts, headers or the like, of an id that is in no state and has no payload.
     /// Repaired, they are gone.
     OrphanField,
-    /// A message that waits or is in hand and has no payload. Repaired, it is a dead letter.
+    /// A message that waits or is in flight and has no payload. Repaired, it is a dead letter.
     PayloadMissing,
     /// A message that is in one line more than once. Repaired, it is there once, as the next out.
     TwiceInLine,
@@ -303,8 +303,8 @@ impl FindingKind {
 pub(super) enum Remedy {
     /// Nothing.
     None,
-    /// Nothing, since a host has the message in hand.
-    InHand,
+    /// Nothing, since a host has the message in flight.
+    InFlight,
     /// It is right again.
     Repaired,
     /// The message is a dead letter.
@@ -321,11 +321,11 @@ pub struct Findings {
     /// Of these, how many are right again.
     pub repaired: u64,
     /// How many are dead letters now.
-    pub buried: u64,
-    /// How many are as they were since a host has the message in hand: once it is settled or its
+    pub dead_lettered: u64,
+    /// How many are as they were since a host has the message in flight: once it is settled or its
     /// lease has ended they can be repaired.
-    pub in_hand: u64,
-    /// How many are as they were, those in hand among them.
+    pub in_flight: u64,
+    /// How many are as they were, those in flight among them.
     pub left: u64,
     /// Some of them: ids, keys, or what a store says. Anything may stand in them.
     pub samples: Vec<String>,
@@ -342,7 +342,7 @@ pub struct AuditReport(pub Vec<Findings>);
 impl AuditReport {
     /// True when nothing is wrong any more.
     #[must_use]
-    pub fn is_mended(&self) -> bool {
+    pub fn is_repaired(&self) -> bool {
         self.0.iter().all(|findings| findings.left == 0)
     }
 
@@ -355,8 +355,8 @@ impl AuditReport {
                     kind,
                     found: 0,
                     repaired: 0,
-                    buried: 0,
-                    in_hand: 0,
+                    dead_lettered: 0,
+                    in_flight: 0,
                     left: 0,
                     samples: Vec::new(),
                 };
@@ -367,9 +367,9 @@ impl AuditReport {
         let findings = &mut self.0[at];
         findings.found += 1;
         findings.repaired += u64::from(remedy == Remedy::Repaired);
-        findings.buried += u64::from(remedy == Remedy::Buried);
-        findings.in_hand += u64::from(remedy == Remedy::InHand);
-        findings.left += u64::from(matches!(remedy, Remedy::None | Remedy::InHand));
+        findings.dead_lettered += u64::from(remedy == Remedy::Buried);
+        findings.in_flight += u64::from(remedy == Remedy::InFlight);
+        findings.left += u64::from(matches!(remedy, Remedy::None | Remedy::InFlight));
         if findings.samples.len() < FINDING_SAMPLES_MAX {
             findings.samples.push(sample.to_owned());
         }

@@ -15,13 +15,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use self::error::Failure;
-use self::queue::Change;
-use self::steps::{Syncing, Terms};
+use self::queue::QueueTransaction;
 use self::thread::ConnectionThread;
+use self::transaction::{Syncing, TransactionOptions};
 use self::wake::Wake;
 use super::Operation;
 use super::common::{import_steps, send_steps, settle_steps};
-use super::copy::mark_as_host;
+use super::move_queue::mark_as_host;
 use super::{
     Advanced, Audit, AuditReport, Cancelled, Counts, HostInfo, Overview, Page, Peer, Redriven,
     Rescheduled, Reservation, Retention, SeenHost, Settled, Settlement, Store, StoreResult,
@@ -34,15 +34,15 @@ mod dedup;
 mod deliver;
 mod disk;
 mod error;
-mod moving;
 mod open;
 mod overview;
 mod people;
 mod queue;
 mod retention;
 mod settle;
-mod steps;
 mod thread;
+mod transaction;
+mod transfer;
 mod wake;
 
 pub use open::{Durability, SqliteOptions};
@@ -55,7 +55,7 @@ pub struct SqliteStore {
     wake: Arc<Wake>,
     syncing: Arc<Syncing>,
     /// None in memory.
-    room: Option<Room>,
+    room: Option<DiskReserve>,
     /// How people and errors name it.
     name: Arc<str>,
     clock: Clock,
@@ -63,12 +63,12 @@ pub struct SqliteStore {
 
 /// The room that a send leaves on the disk.
 #[derive(Debug, Clone)]
-struct Room {
+struct DiskReserve {
     path: PathBuf,
     free_min: u64,
 }
 
-impl Room {
+impl DiskReserve {
     fn check(&self) -> Result<(), Failure> {
         // What cannot be asked is left to the write to find out.
         match rustix::fs::statvfs(&self.path) {
@@ -92,12 +92,12 @@ impl Store for SqliteStore {
         let mut sent = Vec::with_capacity(messages.len());
         for step in send_steps(messages) {
             let (step, room) = (step.to_vec(), self.room.clone());
-            let work = move |change: &mut Change<'_>| {
-                room.as_ref().map_or(Ok(()), Room::check)?;
-                deliver::send(change, &step)
+            let work = move |tx: &mut QueueTransaction<'_>| {
+                room.as_ref().map_or(Ok(()), DiskReserve::check)?;
+                deliver::send(tx, &step)
             };
             let done = self
-                .change(Operation::Send, queue, Terms::CREATE, work)
+                .transact(Operation::Send, queue, TransactionOptions::CREATE, work)
                 .await?;
             sent.extend(done.unwrap_or_default());
         }
@@ -109,7 +109,7 @@ impl Store for SqliteStore {
         let clock = self.clock.clone();
         // A look first: when nothing is due, as most often, nobody is kept from writing.
         let duties = self
-            .look_at(OPERATION, queue, move |connection, row| {
+            .read_queue(OPERATION, queue, move |connection, row| {
                 deliver::duties(connection, row, clock.now())
             })
             .await?;
@@ -122,15 +122,22 @@ impl Store for SqliteStore {
             return Ok(idle);
         }
         let done = self
-            .change(OPERATION, queue, Terms::PASSING, deliver::advance)
+            .transact(
+                OPERATION,
+                queue,
+                TransactionOptions::PASSING,
+                deliver::advance,
+            )
             .await?;
         Ok(done.unwrap_or(idle))
     }
 
     async fn reserve(&self, queue: &QueueName, wanted: Reservation) -> StoreResult<Vec<Delivery>> {
         const OPERATION: Operation = Operation::Reserve;
-        let work = move |change: &mut Change<'_>| deliver::reserve(change, wanted);
-        let done = self.change(OPERATION, queue, Terms::PASSING, work).await?;
+        let work = move |tx: &mut QueueTransaction<'_>| deliver::reserve(tx, wanted);
+        let done = self
+            .transact(OPERATION, queue, TransactionOptions::PASSING, work)
+            .await?;
         Ok(done.unwrap_or_default())
     }
 
@@ -139,9 +146,9 @@ impl Store for SqliteStore {
         queue: &QueueName,
         wanted: Reservation,
     ) -> StoreResult<(Advanced, Vec<Delivery>)> {
-        let work = move |change: &mut Change<'_>| deliver::advance_and_reserve(change, wanted);
+        let work = move |tx: &mut QueueTransaction<'_>| deliver::advance_and_reserve(tx, wanted);
         let done = self
-            .change(Operation::Reserve, queue, Terms::PASSING, work)
+            .transact(Operation::Reserve, queue, TransactionOptions::PASSING, work)
             .await?;
         Ok(done.unwrap_or_default())
     }
@@ -152,10 +159,16 @@ impl Store for SqliteStore {
         claims: &[Claim],
         lease: Duration,
     ) -> StoreResult<Vec<Settled>> {
-        let work =
-            move |change: &mut Change<'_>, claims: &[Claim]| deliver::extend(change, claims, lease);
-        self.change_each((Operation::Extend, Terms::PASSING), queue, claims, work)
-            .await
+        let work = move |tx: &mut QueueTransaction<'_>, claims: &[Claim]| {
+            deliver::extend(tx, claims, lease)
+        };
+        self.transact_each(
+            (Operation::Extend, TransactionOptions::PASSING),
+            queue,
+            claims,
+            work,
+        )
+        .await
     }
 
     async fn settle(
@@ -166,12 +179,17 @@ impl Store for SqliteStore {
         let mut answers = Vec::with_capacity(settlements.len());
         for step in settle_steps(settlements) {
             let room = self.room.clone();
-            let work = move |change: &mut Change<'_>, some: &[(Claim, Settlement)]| {
-                settle::settle(change, some, room.as_ref())
+            let work = move |tx: &mut QueueTransaction<'_>, some: &[(Claim, Settlement)]| {
+                settle::settle(tx, some, room.as_ref())
             };
             answers.extend(
-                self.change_each((Operation::Settle, Terms::CHANGE), queue, step, work)
-                    .await?,
+                self.transact_each(
+                    (Operation::Settle, TransactionOptions::CHANGE),
+                    queue,
+                    step,
+                    work,
+                )
+                .await?,
             );
         }
         Ok(answers)
@@ -182,15 +200,25 @@ impl Store for SqliteStore {
     }
 
     async fn release(&self, queue: &QueueName, claims: &[Claim]) -> StoreResult<Vec<Settled>> {
-        let work = |change: &mut Change<'_>, some: &[Claim]| settle::release(change, some);
-        self.change_each((Operation::Release, Terms::CHANGE), queue, claims, work)
-            .await
+        let work = |tx: &mut QueueTransaction<'_>, some: &[Claim]| settle::release(tx, some);
+        self.transact_each(
+            (Operation::Release, TransactionOptions::CHANGE),
+            queue,
+            claims,
+            work,
+        )
+        .await
     }
 
     async fn cancel(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<Cancelled>> {
-        let work = |change: &mut Change<'_>, some: &[MessageId]| people::cancel(change, some);
-        self.change_each((Operation::Cancel, Terms::CHANGE), queue, ids, work)
-            .await
+        let work = |tx: &mut QueueTransaction<'_>, some: &[MessageId]| people::cancel(tx, some);
+        self.transact_each(
+            (Operation::Cancel, TransactionOptions::CHANGE),
+            queue,
+            ids,
+            work,
+        )
+        .await
     }
 
     async fn reschedule(
@@ -199,31 +227,36 @@ impl Store for SqliteStore {
         ids: &[MessageId],
         due: Due,
     ) -> StoreResult<Vec<Rescheduled>> {
-        let work = move |change: &mut Change<'_>, some: &[MessageId]| {
-            people::reschedule(change, some, due)
+        let work = move |tx: &mut QueueTransaction<'_>, some: &[MessageId]| {
+            people::reschedule(tx, some, due)
         };
-        self.change_each((Operation::Reschedule, Terms::CHANGE), queue, ids, work)
-            .await
+        self.transact_each(
+            (Operation::Reschedule, TransactionOptions::CHANGE),
+            queue,
+            ids,
+            work,
+        )
+        .await
     }
 
     async fn set_paused(&self, queue: &QueueName, paused: bool) -> StoreResult<()> {
-        let work = move |change: &mut Change<'_>| {
-            people::set_paused(change, paused);
+        let work = move |tx: &mut QueueTransaction<'_>| {
+            people::set_paused(tx, paused);
             Ok(())
         };
-        self.change(Operation::Pause, queue, Terms::CREATE, work)
+        self.transact(Operation::Pause, queue, TransactionOptions::CREATE, work)
             .await?;
         Ok(())
     }
 
     async fn counts(&self, queue: &QueueName) -> StoreResult<Counts> {
-        let counts = self.look_at(Operation::Count, queue, |_, row| Ok(row.counts()));
+        let counts = self.read_queue(Operation::Count, queue, |_, row| Ok(row.counts()));
         Ok(counts.await?.unwrap_or_default())
     }
 
     async fn overview(&self, queue: &QueueName) -> StoreResult<Overview> {
         let now_ms = self.clock.now().ms;
-        let overview = self.look_at(Operation::Overview, queue, move |connection, row| {
+        let overview = self.read_queue(Operation::Overview, queue, move |connection, row| {
             overview::read(connection, row, now_ms)
         });
         Ok(overview.await?.unwrap_or_else(|| Overview {
@@ -234,14 +267,14 @@ impl Store for SqliteStore {
 
     async fn get(&self, queue: &QueueName, id: &MessageId) -> StoreResult<Option<Record>> {
         let id = id.clone();
-        let record = self.look_at(Operation::Get, queue, move |connection, row| {
+        let record = self.read_queue(Operation::Get, queue, move |connection, row| {
             people::get(connection, row, &id)
         });
         Ok(record.await?.flatten())
     }
 
     async fn list(&self, queue: &QueueName, state: State, page: Page) -> StoreResult<Vec<Record>> {
-        let records = self.look_at(Operation::List, queue, move |connection, row| {
+        let records = self.read_queue(Operation::List, queue, move |connection, row| {
             people::list(connection, row, state, page)
         });
         Ok(records.await?.unwrap_or_default())
@@ -253,11 +286,16 @@ impl Store for SqliteStore {
         ids: &[MessageId],
         retries: Option<u32>,
     ) -> StoreResult<Vec<Redriven>> {
-        let work = move |change: &mut Change<'_>, some: &[MessageId]| {
-            people::redrive(change, some, retries)
+        let work = move |tx: &mut QueueTransaction<'_>, some: &[MessageId]| {
+            people::redrive(tx, some, retries)
         };
-        self.change_each((Operation::Redrive, Terms::CHANGE), queue, ids, work)
-            .await
+        self.transact_each(
+            (Operation::Redrive, TransactionOptions::CHANGE),
+            queue,
+            ids,
+            work,
+        )
+        .await
     }
 
     async fn redrive_edited(
@@ -268,12 +306,12 @@ impl Store for SqliteStore {
         retries: Option<u32>,
     ) -> StoreResult<Redriven> {
         let (id, payload, room) = (id.clone(), payload.to_vec(), self.room.clone());
-        let work = move |change: &mut Change<'_>| {
-            room.as_ref().map_or(Ok(()), Room::check)?;
-            people::redrive_edited(change, &id, &payload, retries)
+        let work = move |tx: &mut QueueTransaction<'_>| {
+            room.as_ref().map_or(Ok(()), DiskReserve::check)?;
+            people::redrive_edited(tx, &id, &payload, retries)
         };
         let done = self
-            .change(Operation::Redrive, queue, Terms::CHANGE, work)
+            .transact(Operation::Redrive, queue, TransactionOptions::CHANGE, work)
             .await?;
         Ok(done.unwrap_or(Redriven::Unknown))
     }
@@ -284,31 +322,37 @@ impl Store for SqliteStore {
         retention: Retention,
     ) -> StoreResult<Vec<MessageId>> {
         let now_ms = self.clock.now().ms;
-        let ids = self.look_at(Operation::List, queue, move |connection, row| {
+        let ids = self.read_queue(Operation::List, queue, move |connection, row| {
             retention::past_retention(connection, row, retention, now_ms)
         });
         Ok(ids.await?.unwrap_or_default())
     }
 
     async fn delete_dead(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<bool>> {
-        let work = |change: &mut Change<'_>, some: &[MessageId]| people::delete_dead(change, some);
-        self.change_each((Operation::DeleteDead, Terms::CHANGE), queue, ids, work)
-            .await
+        let work =
+            |tx: &mut QueueTransaction<'_>, some: &[MessageId]| people::delete_dead(tx, some);
+        self.transact_each(
+            (Operation::DeleteDead, TransactionOptions::CHANGE),
+            queue,
+            ids,
+            work,
+        )
+        .await
     }
 
-    async fn meet(&self, queue: &QueueName, peer: &Peer) -> StoreResult<()> {
+    async fn begin_transfer(&self, queue: &QueueName, peer: &Peer) -> StoreResult<()> {
         let peer = peer.clone();
-        let work = move |change: &mut Change<'_>| moving::meet(change, peer);
-        self.change(Operation::Copy, queue, Terms::CREATE, work)
+        let work = move |tx: &mut QueueTransaction<'_>| transfer::begin_transfer(tx, peer);
+        self.transact(Operation::Copy, queue, TransactionOptions::CREATE, work)
             .await?;
         Ok(())
     }
 
     async fn export(&self, queue: &QueueName, run: &str, max: usize) -> StoreResult<Vec<Record>> {
         let run = run.to_owned();
-        let work = move |change: &mut Change<'_>| moving::export(change, &run, max);
+        let work = move |tx: &mut QueueTransaction<'_>| transfer::export(tx, &run, max);
         let done = self
-            .change(Operation::Export, queue, Terms::CHANGE, work)
+            .transact(Operation::Export, queue, TransactionOptions::CHANGE, work)
             .await?;
         Ok(done.unwrap_or_default())
     }
@@ -316,29 +360,49 @@ impl Store for SqliteStore {
     async fn import(&self, queue: &QueueName, run: &str, records: &[Record]) -> StoreResult<()> {
         for step in import_steps(records) {
             let (run, step, room) = (run.to_owned(), step.to_vec(), self.room.clone());
-            let work = move |change: &mut Change<'_>| {
-                room.as_ref().map_or(Ok(()), Room::check)?;
-                moving::import(change, &run, &step)
+            let work = move |tx: &mut QueueTransaction<'_>| {
+                room.as_ref().map_or(Ok(()), DiskReserve::check)?;
+                transfer::import(tx, &run, &step)
             };
-            self.change(Operation::Import, queue, Terms::CREATE, work)
+            self.transact(Operation::Import, queue, TransactionOptions::CREATE, work)
                 .await?;
         }
         Ok(())
     }
 
-    async fn discard(&self, queue: &QueueName, run: &str, ids: &[MessageId]) -> StoreResult<()> {
+    async fn remove_exported(
+        &self,
+        queue: &QueueName,
+        run: &str,
+        ids: &[MessageId],
+    ) -> StoreResult<()> {
         let (run, ids) = (run.to_owned(), ids.to_vec());
-        let work = move |change: &mut Change<'_>| moving::discard(change, &run, &ids);
-        self.change(Operation::Discard, queue, Terms::CHANGE, work)
-            .await?;
+        let work = move |tx: &mut QueueTransaction<'_>| transfer::remove_exported(tx, &run, &ids);
+        self.transact(
+            Operation::RemoveExported,
+            queue,
+            TransactionOptions::CHANGE,
+            work,
+        )
+        .await?;
         Ok(())
     }
 
-    async fn admit(&self, queue: &QueueName, run: &str, ids: &[MessageId]) -> StoreResult<()> {
+    async fn commit_import(
+        &self,
+        queue: &QueueName,
+        run: &str,
+        ids: &[MessageId],
+    ) -> StoreResult<()> {
         let (run, ids) = (run.to_owned(), ids.to_vec());
-        let work = move |change: &mut Change<'_>| moving::admit(change, &run, &ids);
-        self.change(Operation::Admit, queue, Terms::CHANGE, work)
-            .await?;
+        let work = move |tx: &mut QueueTransaction<'_>| transfer::commit_import(tx, &run, &ids);
+        self.transact(
+            Operation::CommitImport,
+            queue,
+            TransactionOptions::CHANGE,
+            work,
+        )
+        .await?;
         Ok(())
     }
 
@@ -351,7 +415,7 @@ impl Store for SqliteStore {
     }
 
     async fn queues(&self) -> StoreResult<Vec<QueueName>> {
-        self.look(Operation::ListQueues, people::queues).await
+        self.read(Operation::ListQueues, people::queues).await
     }
 
     async fn mark(&self, queue: &QueueName, mark: &str, is_put: bool) -> StoreResult<bool> {
@@ -365,29 +429,34 @@ impl Store for SqliteStore {
         silence: Duration,
     ) -> StoreResult<()> {
         let host = host.clone();
-        let work = move |change: &mut Change<'_>| people::heartbeat(change, &host, silence);
-        self.change(Operation::Heartbeat, queue, Terms::PASSING_CREATE, work)
-            .await?;
+        let work = move |tx: &mut QueueTransaction<'_>| people::heartbeat(tx, &host, silence);
+        self.transact(
+            Operation::Heartbeat,
+            queue,
+            TransactionOptions::PASSING_CREATE,
+            work,
+        )
+        .await?;
         Ok(())
     }
 
     async fn leave(&self, queue: &QueueName, host_id: &str) -> StoreResult<()> {
         let host_id = host_id.to_owned();
-        let work = move |change: &mut Change<'_>| people::leave(change, &host_id);
-        self.change(Operation::Leave, queue, Terms::PASSING, work)
+        let work = move |tx: &mut QueueTransaction<'_>| people::leave(tx, &host_id);
+        self.transact(Operation::Leave, queue, TransactionOptions::PASSING, work)
             .await?;
         Ok(())
     }
 
     async fn hosts(&self, queue: &QueueName, silence: Duration) -> StoreResult<Vec<SeenHost>> {
         let now_ms = self.clock.now().ms;
-        let hosts = self.look_at(Operation::ListHosts, queue, move |connection, row| {
+        let hosts = self.read_queue(Operation::ListHosts, queue, move |connection, row| {
             people::hosts(connection, row, now_ms, silence)
         });
         Ok(hosts.await?.unwrap_or_default())
     }
 
     async fn wait(&self, queues: &[QueueName]) {
-        self.wake.heard(queues).await;
+        self.wake.notified(queues).await;
     }
 }

@@ -71,7 +71,7 @@ pub(crate) enum What {
     },
     /// A process of a host was started.
     Started { by: Process },
-    /// It was asked to stop: what it has in hand may come again as the same attempt.
+    /// It was asked to stop: what it has in flight may come again as the same attempt.
     Stopping { by: Process },
     /// It was killed, or has ended after it was asked to.
     Ended { by: Process },
@@ -95,7 +95,7 @@ pub(crate) enum What {
     Works { by: Process },
     /// Nothing is sent any more, and the last fault is over.
     Quiet,
-    /// The store says that nothing waits and nothing is in hand.
+    /// The store says that nothing waits and nothing is in flight.
     Drained,
     /// A dead letter, with its number of failed attempts and the class of the last.
     Dead {

@@ -53,7 +53,7 @@ pub(crate) fn little() -> Shape {
     }
 }
 
-/// Hosts end with messages in hand.
+/// Hosts end with messages in flight.
 fn killed() -> Shape {
     Shape { kills: 6, ..calm() }
 }
@@ -94,7 +94,7 @@ fn flushed() -> Shape {
     }
 }
 
-/// Results arrive when their leases are over, and others have the messages in hand.
+/// Results arrive when their leases are over, and others have the messages in flight.
 fn late() -> Shape {
     Shape {
         messages: 300,
@@ -181,7 +181,7 @@ macro_rules! mistakes {
 }
 
 mistakes! {
-    // A late ack ends what another host has in hand (delayqueue).
+    // A late ack ends what another host has in flight (delayqueue).
     "unfenced", Redis, late, "and went on as", [Script "include/held.lua":
         "\n      and (left_now[i] or lefts[i]) == lefts[i]\n      and (tries_now[i] or '') == tries[i]" => ""];
     // A late nack puts back what is acked (delayqueue: `zrank ~= nil` is always true).
@@ -234,11 +234,11 @@ mistakes! {
     "counted-twice", Redis, calm, "the store counts", [Script "include/acked.lua":
         "redis.pcall('HINCRBY', stats, 'acked', #done)" => "redis.pcall('HINCRBY', stats, 'acked', #done * 2)"];
     // Scripts are loaded once, and never again.
-    "scripts-loaded-once", Redis, flushed, "is still", [Source "store/redis/link.rs":
+    "scripts-loaded-once", Redis, flushed, "is still", [Source "store/redis/connection.rs":
         "if !unknown.is_empty() {" =>
         "if !unknown.is_empty() && !crate::mutant::is_again(\"scripts-loaded-once\") {"];
     // An error of the store ends the loop for good.
-    "loop-ends", Redis, outages, "is still", [Source "host/lane.rs":
+    "loop-ends", Redis, outages, "is still", [Source "host/queue_worker.rs":
         "                // A look alone comes next" =>
         "                if crate::mutant::is(\"loop-ends\") {
                     std::future::pending::<()>().await;
@@ -246,27 +246,27 @@ mistakes! {
                 // A look alone comes next"];
     // Leases are not renewed.
     "no-renewal", Redis, calm, "is still", [Source "host/leases.rs":
-        "    let due = shared.flights.to_renew(lane);\n" =>
-        "    let mut due = shared.flights.to_renew(lane);
+        "    let due = shared.in_flight.to_renew(served);\n" =>
+        "    let mut due = shared.in_flight.to_renew(served);
     if crate::mutant::is(\"no-renewal\") {
         due.clear();
     }\n"];
     // A handler goes on when its lease could not be renewed.
     "not-stopped", Redis, cut_off, "runs twice at once", [Source "host/leases.rs":
-        "        for (lane, claim) in shared.flights.give_up_ending(margin(shared.config.lease)) {" =>
+        "        for (served, claim) in shared.in_flight.give_up_ending(margin(shared.config.lease)) {" =>
         "        let ending = if crate::mutant::is(\"not-stopped\") {
             Vec::new()
         } else {
-            shared.flights.give_up_ending(margin(shared.config.lease))
+            shared.in_flight.give_up_ending(margin(shared.config.lease))
         };
-        for (lane, claim) in ending {"];
+        for (served, claim) in ending {"];
     // The screen has a thread that leases, signals and the store use.
     "shared-screen", Redis, stalled, "runs twice at once", [Source "dashboard/thread.rs":
         "        let (sender, ended) = oneshot::channel();\n" =>
         "        let (sender, ended) = oneshot::channel();
         if crate::mutant::is(\"shared-screen\") {
             tokio::spawn(async move {
-                let end = match run_until(setup, wires, end, Arc::default()).await {
+                let end = match run_until(setup, channels, end, Arc::default()).await {
                     Ok(()) => DashboardEnd::Left,
                     Err(error) => DashboardEnd::TerminalGone(error),
                 };
@@ -275,14 +275,14 @@ mistakes! {
             return Ok(Self { ended, unread: Arc::default() });
         }\n"];
     // A message is acked before its handler has run.
-    "acked-first", Redis, calm, "is lost", [Source "host/lane.rs":
+    "acked-first", Redis, calm, "is lost", [Source "host/queue_worker.rs":
         "        let claim = delivery.claim.clone();\n        let lease" =>
         "        let claim = delivery.claim.clone();
         if crate::mutant::is(\"acked-first\") {
-            let (shared, claim, lane) = (Arc::clone(shared), claim.clone(), self.index);
+            let (shared, claim, served) = (Arc::clone(shared), claim.clone(), self.index);
             tokio::spawn(async move {
                 let ack = [(claim, Settlement::ACK)];
-                let _ = shared.store.settle(&shared.lanes[lane].queue, &ack).await;
+                let _ = shared.store.settle(&shared.queues[served].queue, &ack).await;
             });
         }
         let lease"];

@@ -387,7 +387,7 @@ impl Trial {
         let _: Option<i64> = self.place.ask(&["DEL", &key(&format!("msg:{id}"))]);
     }
 
-    /// Waits until nothing waits and nothing is in hand.
+    /// Waits until nothing waits and nothing is in flight.
     async fn end(&self, limit: Duration) {
         let limit = Instant::now() + limit;
         while Instant::now() < limit {

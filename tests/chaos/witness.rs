@@ -33,7 +33,7 @@ pub(crate) struct Witness {
     pub(crate) port: u16,
 }
 
-struct Desk {
+struct Controller {
     history: Arc<History>,
     orders: Orders,
     kill: Kill,
@@ -58,7 +58,7 @@ impl Witness {
     pub(crate) fn start(history: Arc<History>, orders: Orders, kill: Kill) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let desk = Arc::new(Desk {
+        let controller = Arc::new(Controller {
             history,
             orders,
             kill,
@@ -66,8 +66,8 @@ impl Witness {
         });
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let desk = Arc::clone(&desk);
-                std::thread::spawn(move || desk.serve(&Arc::new(stream)));
+                let controller = Arc::clone(&controller);
+                std::thread::spawn(move || controller.serve(&Arc::new(stream)));
             }
         });
         Self { port }
@@ -79,7 +79,7 @@ impl Witness {
     }
 }
 
-impl Desk {
+impl Controller {
     fn serve(&self, stream: &Arc<TcpStream>) {
         let Some((by, id, attempt, body)) = asked(stream) else {
             // A host that was killed while it asked.

@@ -34,15 +34,15 @@ fn found(report: &AuditReport) -> Vec<(FindingKind, u64)> {
         .collect()
 }
 
-/// What happened to the findings of one kind: repaired, buried, in hand, left.
+/// What happened to the findings of one kind: repaired, buried, in flight, left.
 fn done(report: &AuditReport, kind: FindingKind) -> [u64; 4] {
     let findings = report.0.iter().find(|f| f.kind == kind).unwrap();
     let samples = usize::try_from(findings.found).unwrap_or(usize::MAX);
     assert_eq!(findings.samples.len(), samples.min(FINDING_SAMPLES_MAX));
     [
         findings.repaired,
-        findings.buried,
-        findings.in_hand,
+        findings.dead_lettered,
+        findings.in_flight,
         findings.left,
     ]
 }
@@ -125,7 +125,7 @@ pub(crate) async fn nothing_is_lost(store: &dyn Store, filled: &Filled, lost: &[
     loop {
         let advanced = store.advance(&queue()).await.unwrap();
         let deliveries = reserve(store, 100, LONG).await;
-        if deliveries.is_empty() && !advanced.more && advanced.buried == 0 {
+        if deliveries.is_empty() && !advanced.more && advanced.dead_lettered == 0 {
             break;
         }
         for delivery in deliveries {

@@ -96,14 +96,14 @@ async fn messages(store: &dyn Store) -> Messages {
         renamed: true,
         run: RUN.to_owned(),
     };
-    store.meet(&queue(), &peer).await.unwrap();
+    store.begin_transfer(&queue(), &peer).await.unwrap();
     send(store, "moves", Due::NOW, 3).await;
     let moving = store.export(&queue(), RUN, 1).await.unwrap().remove(0);
     let dead = send(store, "dies", Due::NOW, 3).await;
     let claim = reserve_one(store, LONG).await.claim;
     settle(store, &claim, reject()).await;
     bury(store).await;
-    send(store, "is in hand", Due::NOW, 3).await;
+    send(store, "is in flight", Due::NOW, 3).await;
     let held = reserve_one(store, LONG).await.claim;
     let info = host_info();
     store
@@ -144,8 +144,8 @@ const STEPS: [&str; 26] = [
     "delete",
     "export",
     "import",
-    "discard",
-    "admit",
+    "remove_exported",
+    "commit_import",
     "beat",
     "leave",
     "look",
@@ -213,8 +213,8 @@ async fn step(store: &dyn Store, step: &str, m: &Messages) -> StoreResult<()> {
             };
             store.import(q, RUN, &[record]).await
         }
-        "discard" => store.discard(q, RUN, &moving).await,
-        "admit" => store.admit(q, RUN, &moving).await,
+        "remove_exported" => store.remove_exported(q, RUN, &moving).await,
+        "commit_import" => store.commit_import(q, RUN, &moving).await,
         "beat" => store.heartbeat(q, &host_info(), HOST_SILENCE).await,
         "leave" => store.leave(q, "host").await,
         "look" => {
@@ -268,7 +268,7 @@ async fn what_fails_for_a_key_of_the_wrong_type_names_it_and_changes_nothing() {
                         "cancel" => *id == m.waits,
                         "ack" | "ack and send" => *id == m.held.id,
                         "redrive" | "delete" => *id == m.dead,
-                        "discard" => *id == m.moving.id,
+                        "remove_exported" => *id == m.moving.id,
                         _ => false,
                     };
                 let payload = name_of(&format!("msg:{id}"));

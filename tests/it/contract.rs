@@ -12,8 +12,8 @@ use crate::support::RedisServer;
 
 mod dead;
 mod deliver;
+mod manage;
 pub(crate) mod outbox;
-mod people;
 mod send;
 pub(crate) mod tools;
 
@@ -128,18 +128,18 @@ macro_rules! contract {
                 dead: hosts_are_seen_until_they_leave,
                 dead: hosts_tell_how_long_ago_they_were_seen,
                 dead: a_wait_ends_with_a_send,
-                people: a_paused_queue_gives_nothing_and_goes_on_with_the_rest,
-                people: a_queue_can_be_paused_before_its_first_message,
-                people: a_wait_ends_when_a_queue_is_resumed,
-                people: an_overview_tells_how_a_queue_stands,
-                people: what_was_due_at_once_is_as_old_as_its_id,
-                people: an_empty_payload_is_listed_as_empty,
-                people: of_many_that_have_failed_a_part_is_looked_at,
-                people: what_waits_can_be_made_due_now,
-                people: what_waits_can_be_put_off_and_brought_forward,
-                people: a_wait_ends_when_a_message_is_brought_forward,
-                people: an_edited_redrive_is_a_new_message_and_keeps_the_dead_letter,
-                people: an_audit_of_what_is_right_finds_nothing_and_changes_nothing,
+                manage: a_paused_queue_gives_nothing_and_goes_on_with_the_rest,
+                manage: a_queue_can_be_paused_before_its_first_message,
+                manage: a_wait_ends_when_a_queue_is_resumed,
+                manage: an_overview_tells_how_a_queue_stands,
+                manage: what_was_due_at_once_is_as_old_as_its_id,
+                manage: an_empty_payload_is_listed_as_empty,
+                manage: of_many_that_have_failed_a_part_is_looked_at,
+                manage: what_waits_can_be_made_due_now,
+                manage: what_waits_can_be_put_off_and_brought_forward,
+                manage: a_wait_ends_when_a_message_is_brought_forward,
+                manage: an_edited_redrive_is_a_new_message_and_keeps_the_dead_letter,
+                manage: an_audit_of_what_is_right_finds_nothing_and_changes_nothing,
             }
         })*
     };

@@ -27,7 +27,7 @@ enum Act {
     Handle,
     /// The same with a handler for which leases are renewed.
     HandleSlowly,
-    /// Is told to stop with a message in hand, once.
+    /// Is told to stop with a message in flight, once.
     Stop,
     /// One command of a person, on the message that waits, or on the dead letter.
     OnWaiting(&'static str),
@@ -65,8 +65,8 @@ fn act(operation: Operation) -> Act {
         Operation::ListHosts => Act::Look("stats"),
         Operation::ListQueues => Act::Look("stats --all-queues"),
         Operation::Audit => Act::Look("audit --repair"),
-        Operation::Copy | Operation::Export | Operation::Discard => Act::CopyFrom,
-        Operation::Import | Operation::Admit => Act::CopyTo,
+        Operation::Copy | Operation::Export | Operation::RemoveExported => Act::CopyFrom,
+        Operation::Import | Operation::CommitImport => Act::CopyTo,
         Operation::ReadSlots => Act::Nothing,
     }
 }
@@ -153,7 +153,7 @@ impl Point<'_> {
         let mut command = self.host("sleeper", &["--drain", "1ms"]);
         command.env("FAILPOINTS", format!("{}=return", self.failpoint));
         let mut host = command.spawn().unwrap();
-        eventually("it is in hand", || {
+        eventually("it is in flight", || {
             (stats(self.store, &self.queue)["unack"] == 1).then_some(())
         });
         kill_process(Pid::from_child(&host), Signal::TERM).unwrap();
@@ -175,7 +175,7 @@ impl Point<'_> {
             Act::Look(words) => self.end(self.command(words, &[]), dies),
             Act::CopyFrom => self.end(self.copy(self.store, self.other), dies),
             Act::CopyTo => self.end(self.copy(self.other, self.store), dies),
-            // What it had in hand is handled in the end.
+            // What it had in flight is handled in the end.
             Act::Stop | Act::Nothing => {}
         }
     }

@@ -73,11 +73,11 @@ async fn a_dropped_host_reserves_nothing_more<F: Fixture>() {
                 _ = &mut run => panic!("nobody told it to stop"),
                 () = tokio::time::sleep(Duration::from_millis(1)) => {}
             }
-            monitor.in_hand(1).len() == 1
+            monitor.in_flight(1).len() == 1
         })
         .await;
     }
-    assert!(monitor.in_hand(1).is_empty());
+    assert!(monitor.in_flight(1).is_empty());
     until("the slot is free", async || monitor.busy() == 0).await;
     drop(monitor);
     until("its tasks are gone", async || {

@@ -13,7 +13,7 @@ use dqhost::store::{BATCH_MAX, Settlement, Store};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-use crate::contract::outbox::{ack_with, in_hand, to};
+use crate::contract::outbox::{ack_with, in_flight, to};
 use crate::contract::tools::*;
 use crate::support::{
     Host, PATIENCE, RedisServer, dqhost, eventually, expect, feed, guest, run, stats, stderr,
@@ -308,7 +308,7 @@ async fn a_disk_that_is_almost_full_takes_no_ack_that_sends() {
     let store = SqliteStore::open(&options).await.unwrap();
     options.free_min = u64::MAX;
     let full = SqliteStore::open(&options).await.unwrap();
-    let [sends, plain, nacked] = in_hand(&store, 3).await.try_into().unwrap();
+    let [sends, plain, nacked] = in_flight(&store, 3).await.try_into().unwrap();
     let outbox = ["q", "new"].map(|name| to(name, NewMessage::new("x")));
     let sends = (sends, ack_with(&outbox));
     let batch = [

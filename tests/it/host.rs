@@ -102,7 +102,7 @@ fn a_crashed_hosts_messages_are_delivered_again_with_the_attempt_counted() {
             "1h",
         ],
     );
-    eventually("all are in hand", || {
+    eventually("all are in flight", || {
         (stats(&url, "default")["unack"] == 4).then_some(())
     });
     drop(first); // kill -9
@@ -130,11 +130,11 @@ fn a_terminated_host_finishes_what_it_can_and_gives_the_rest_back() {
             "5s",
         ],
     );
-    eventually("it is in hand", || {
+    eventually("it is in flight", || {
         (stats(&url, "default")["unack"] == 1).then_some(())
     });
     let short = send(&url, "default", "300", &[]);
-    eventually("both are in hand", || {
+    eventually("both are in flight", || {
         (stats(&url, "default")["unack"] == 2).then_some(())
     });
     host.signal(Signal::TERM);
@@ -176,7 +176,7 @@ fn a_second_signal_stops_handlers_at_once() {
             "1h",
         ],
     );
-    eventually("all are in hand", || {
+    eventually("all are in flight", || {
         (stats(&url, "default")["unack"] == 3).then_some(())
     });
     host.signal(Signal::INT);

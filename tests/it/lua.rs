@@ -96,7 +96,7 @@ fn only_what_takes_messages_in_is_stopped_by_a_full_memory() {
     for (name, text) in scripts() {
         let flags = text.lines().next().unwrap();
         let expected = match name.as_str() {
-            "send" | "ack_and_send" | "redrive_edited" | "meet" | "import" => "#!lua",
+            "send" | "ack_and_send" | "redrive_edited" | "begin_transfer" | "import" => "#!lua",
             "inspect" | "audit" | "elsewhere" | "past_retention" | "locate" => {
                 "#!lua flags=no-writes"
             }
@@ -214,7 +214,7 @@ async fn scripts_touch_no_key_outside_the_slot_of_their_queue() {
     settle(&*store, &claims[2], reject()).await;
     settle(&*store, &claims[3], reject()).await;
     store.release(&queue(), &claims[4..]).await.unwrap();
-    advance_until(&*store, |advanced| advanced.buried > 0).await;
+    advance_until(&*store, |advanced| advanced.dead_lettered > 0).await;
     advance_until(&*store, |advanced| advanced.next_in.is_none()).await;
     people_step_in(&*store, &claims[1].id, &claims[3].id).await;
     store
@@ -231,18 +231,18 @@ async fn scripts_touch_no_key_outside_the_slot_of_their_queue() {
         renamed: false,
         run: "1".to_owned(),
     };
-    store.meet(&queue(), &peer).await.unwrap();
+    store.begin_transfer(&queue(), &peer).await.unwrap();
     let away = store.export(&queue(), "1", 10).await.unwrap();
     let ids: Vec<_> = away.iter().map(|record| record.id.clone()).collect();
-    store.discard(&queue(), "1", &ids).await.unwrap();
+    store.remove_exported(&queue(), "1", &ids).await.unwrap();
     store.import(&queue(), "1", &away).await.unwrap();
-    store.admit(&queue(), "1", &ids).await.unwrap();
+    store.commit_import(&queue(), "1", &ids).await.unwrap();
     assert_eq!(depths(&*store).await, [0, 2, 0, 2, 0]);
     let () = server.command(&["SET", "{dp:q}:msg:orphan", "x"]);
     let how = dqhost::store::Audit {
         repair: true,
         settling: SHORT,
     };
-    assert!(store.audit(&queue(), how).await.unwrap().is_mended());
+    assert!(store.audit(&queue(), how).await.unwrap().is_repaired());
     assert_eq!(depths(&*store).await, [0, 2, 0, 2, 1]);
 }

@@ -11,12 +11,10 @@
 )]
 
 mod audit;
-mod beside;
 mod broken;
 mod claims;
 mod cli;
 mod contract;
-mod copy;
 mod corrupt;
 mod crashes;
 mod dashboard;
@@ -42,3 +40,5 @@ mod requests;
 mod sandbox;
 mod servers;
 mod support;
+mod transfer;
+mod with_delayqueue;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dqhost::message::{Due, State};
-use dqhost::store::copy::copy_queue;
+use dqhost::store::move_queue::move_queue;
 use dqhost::store::{Audit, AuditReport, FindingKind, Page, Settlement, Store};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -85,7 +85,7 @@ async fn an_audit_that_repairs_leaves_the_live_messages_of_another_prefix() {
             let store = server.store_named(hash_tag, ours).await;
             let report = repaired(&*store).await;
             let found: Vec<_> = (report.0.iter())
-                .map(|of| (of.kind, of.found, of.buried))
+                .map(|of| (of.kind, of.found, of.dead_lettered))
                 .collect();
             assert_eq!(
                 found,
@@ -375,7 +375,7 @@ async fn a_copy_between_two_prefixes_of_one_server_is_refused_and_loses_nothing(
             send(&*from, "x", Due::NOW, 3).await;
         }
         let before = server.dump();
-        let copied = copy_queue(&*from, &*to, &queue(), false, |_| ()).await;
+        let copied = move_queue(&*from, &*to, &queue(), false, |_| ()).await;
         let error = copied.unwrap_err().to_string();
         assert!(error.contains("messages are in already"), "{error}");
         assert_eq!(server.dump(), before);

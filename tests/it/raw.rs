@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 use rustix::process::Signal;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::contract::outbox::{ack_with, in_hand, other, to};
+use crate::contract::outbox::{ack_with, in_flight, other, to};
 use crate::contract::tools::*;
 use crate::support::{RedisServer, eventually};
 
@@ -91,7 +91,7 @@ async fn after_everything_only_the_totals_are_left() {
             settle(&*store, &delivery.claim, how).await;
         }
     }
-    while store.advance(&queue()).await.unwrap().buried > 0 {}
+    while store.advance(&queue()).await.unwrap().dead_lettered > 0 {}
     assert!(!dead.is_empty());
     assert!(
         store
@@ -206,7 +206,7 @@ async fn a_full_server_refuses_new_messages_and_lets_the_old_ones_go() {
 async fn a_full_server_refuses_an_ack_that_sends_and_no_other_settlement() {
     let server = RedisServer::start();
     let store = server.store().await;
-    let [own, new, plain, nacked] = in_hand(&*store, 4).await.try_into().unwrap();
+    let [own, new, plain, nacked] = in_flight(&*store, 4).await.try_into().unwrap();
     let own = (own, ack_with(&[to("q", NewMessage::new("a"))]));
     // A queue that is not in the list of queues yet.
     let new = (new, ack_with(&[to("new", NewMessage::new("b"))]));
@@ -251,7 +251,7 @@ async fn a_full_server_refuses_an_ack_that_sends_and_no_other_settlement() {
 async fn an_ack_sends_to_all_queues_or_to_none() {
     let server = RedisServer::start();
     let store = server.store().await;
-    let claim = in_hand(&*store, 1).await.remove(0);
+    let claim = in_flight(&*store, 1).await.remove(0);
     let how = || {
         ack_with(&["q", "one", "two", "three"].map(|name| {
             let headers = vec![("k".to_owned(), "v".to_owned())];
@@ -260,7 +260,7 @@ async fn an_ack_sends_to_all_queues_or_to_none() {
         }))
     };
     // Now the queues are in the list of queues.
-    settle(&*store, &in_hand(&*store, 1).await[0], how()).await;
+    settle(&*store, &in_flight(&*store, 1).await[0], how()).await;
     for name in ["pending", "ready", "retry:cnt", "headers", "stats"] {
         let key = format!("{{dp:two}}:{name}");
         let saved = format!("{{dp:two}}:saved:{name}");

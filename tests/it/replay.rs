@@ -166,7 +166,7 @@ struct Replay<'r> {
     sent: BTreeSet<String>,
     /// Ended by delayqueue: acked, intercepted or deleted.
     ended: BTreeSet<String>,
-    /// Of these the garbage that it deleted: our host may have buried it meanwhile.
+    /// Of these the garbage that it deleted: our host may have dead_lettered it meanwhile.
     deleted: BTreeSet<String>,
     acked: BTreeSet<String>,
 }
@@ -336,7 +336,7 @@ impl Replay<'_> {
                 let next = self.store.advance(&self.queue).await.unwrap().next_in;
                 tokio::time::sleep(next.unwrap_or_default().min(Duration::from_millis(50))).await;
             }
-            while self.store.advance(&self.queue).await.unwrap().buried > 0 {}
+            while self.store.advance(&self.queue).await.unwrap().dead_lettered > 0 {}
         };
         tokio::time::timeout(PATIENCE, work).await.unwrap();
     }
@@ -350,7 +350,7 @@ impl Replay<'_> {
             payload_max: 1 << 20,
         };
         let dead = self.store.list(&self.queue, State::Dead, page).await;
-        let mut buried = BTreeSet::new();
+        let mut dead_lettered = BTreeSet::new();
         for letter in dead.unwrap() {
             assert!(!letter.history.is_empty(), "{letter:?}");
             if !self.deleted.contains(letter.id.as_str()) {
@@ -358,18 +358,21 @@ impl Replay<'_> {
                 let key = self.key(&format!("msg:{}", letter.id));
                 assert_eq!(self.ask::<i64>(&["PTTL", &key]).await, -1);
             }
-            buried.insert(letter.id.to_string());
+            dead_lettered.insert(letter.id.to_string());
         }
         for id in &self.sent {
-            let ends = [&self.acked, &self.ended, &buried];
+            let ends = [&self.acked, &self.ended, &dead_lettered];
             assert!(ends.iter().any(|end| end.contains(id)), "{id} is lost");
         }
-        let mut false_ends = buried.intersection(&self.ended);
-        assert!(false_ends.all(|id| self.deleted.contains(id)), "{buried:?}");
-        assert!(buried.is_disjoint(&self.acked));
+        let mut false_ends = dead_lettered.intersection(&self.ended);
+        assert!(
+            false_ends.all(|id| self.deleted.contains(id)),
+            "{dead_lettered:?}"
+        );
+        assert!(dead_lettered.is_disjoint(&self.acked));
         let totals = counts.totals;
         assert_eq!(totals.acked, self.acked.len() as u64, "{totals:?}");
-        assert_eq!(totals.dead, buried.len() as u64, "{totals:?}");
+        assert_eq!(totals.dead, dead_lettered.len() as u64, "{totals:?}");
         // Each was seen once, or never.
         assert!(totals.sent <= self.sent.len() as u64, "{totals:?}");
         assert!(totals.sent >= totals.acked + totals.dead, "{totals:?}");

@@ -9,18 +9,18 @@ use super::super::rates::Flow;
 use super::super::state::{State, ZOOMS};
 use super::overview::{rate, whole};
 use crate::control::{Quantiles, QueueView};
-use crate::text::for_people;
+use crate::text::human_duration;
 
 /// Graphs of the last minutes, and how long things took.
 pub(super) fn flows(state: &State, view: &QueueView, width: u16) -> Vec<Line<'static>> {
     let theme = state.settings.theme;
     let columns = usize::from(width).saturating_sub(52).clamp(12, 60);
     let rates = state.rates.get(&view.name);
-    let lane = view.lane.as_ref();
-    let took = lane.map_or(String::new(), |lane| quantiles("handler", lane.took));
-    let lateness = lane.map_or(String::new(), |lane| quantiles("late", lane.late));
+    let report = view.report.as_ref();
+    let took = report.map_or(String::new(), |report| quantiles("handler", report.took));
+    let lateness = report.map_or(String::new(), |report| quantiles("late", report.late));
     let span = ZOOMS[state.zoom];
-    let shown = for_people(span.saturating_mul(u32::try_from(columns).unwrap_or(1)));
+    let shown = human_duration(span.saturating_mul(u32::try_from(columns).unwrap_or(1)));
     [
         ("in/s", Flow::In, theme.accent(), took),
         ("ack/s", Flow::Acked, theme.good(), lateness),
@@ -61,7 +61,7 @@ fn precise(duration: Duration) -> String {
     match micros {
         0..1000 => format!("{micros}µs"),
         1000..10_000 => format!("{}.{}ms", micros / 1000, micros % 1000 / 100),
-        _ => for_people(duration),
+        _ => human_duration(duration),
     }
 }
 

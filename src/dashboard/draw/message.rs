@@ -12,7 +12,7 @@ use super::super::state::{Opened, PayloadView, State};
 use super::super::theme::Theme;
 use super::{put, safe, until};
 use crate::message::{Attempt, HistoryEntry, Record, State as MessageState};
-use crate::text::{for_people, hex, printable, printable_json};
+use crate::text::{hex, human_duration, printable, printable_json};
 
 /// Bytes of a payload that are shown.
 const SHOWN_MAX: usize = 64 * 1024;
@@ -216,7 +216,7 @@ fn hex_row(row: usize, bytes: &[u8]) -> Line<'static> {
 fn attempt_lines(theme: Theme, attempt: &Attempt, now_ms: u64, width: usize) -> Vec<Line<'static>> {
     let mut text = format!("{:>3}  {}", attempt.attempt, printable(&attempt.class));
     if let Some(ms) = attempt.duration_ms {
-        let took = for_people(std::time::Duration::from_millis(ms));
+        let took = human_duration(std::time::Duration::from_millis(ms));
         let _ = write!(text, " after {took}");
     }
     let _ = write!(text, ", {}", until(attempt.at_ms, now_ms));

@@ -12,7 +12,7 @@ use super::super::state::State;
 use super::super::theme::Theme;
 use super::{attempts, graphs, oldest, put, row, safe, until};
 use crate::control::QueueView;
-use crate::text::{for_people, short_number};
+use crate::text::{human_duration, short_number};
 
 /// Rows of the table of queues at most, where there is more to show.
 const QUEUES_MAX: usize = 6;
@@ -167,8 +167,9 @@ fn pipeline(state: &State, view: &QueueView, now: Instant, width: u16) -> Vec<Li
         .flatten()
         .collect::<Vec<_>>()
         .join(", ");
-    let ready =
-        oldest(overview, now_ms).map_or(String::new(), |age| format!("oldest {}", for_people(age)));
+    let ready = oldest(overview, now_ms).map_or(String::new(), |age| {
+        format!("oldest {}", human_duration(age))
+    });
     let unack = state.snapshot.host.as_ref().map_or(String::new(), |host| {
         format!("{} of {} slots busy here", host.busy, host.slots)
     });
@@ -240,12 +241,12 @@ fn hosts(state: &State, view: &QueueView) -> Vec<Line<'static>> {
             )),
             Span::styled(
                 format!(
-                    "  {} slots, {} in hand, handler {}, dqhost {}, seen {} ago",
+                    "  {} slots, {} in flight, handler {}, dqhost {}, seen {} ago",
                     info.slots,
                     info.in_flight,
                     safe(&info.handler, 9),
                     safe(&info.version, 10),
-                    for_people(Duration::from_millis(host.seen_ms_ago)),
+                    human_duration(Duration::from_millis(host.seen_ms_ago)),
                 ),
                 theme.dim(),
             ),
@@ -270,12 +271,12 @@ fn warnings(state: &State, view: &QueueView, now: Instant) -> Vec<Line<'static>>
     }
     let age = oldest(overview, state.snapshot.now_ms(now)).filter(|_| !overview.paused);
     if let Some(age) = age.filter(|age| *age > Duration::from_secs(30)) {
-        let age = for_people(age);
+        let age = human_duration(age);
         found.push(format!(
             "messages wait {age} for a slot: more slots, hosts or a faster handler"
         ));
     }
-    if let Some(late) = view.lane.as_ref().map(|lane| lane.late)
+    if let Some(late) = view.report.as_ref().map(|report| report.late)
         && late.count > 0
         && late.p50 > Duration::from_secs(5)
         && overview.counts.ready == 0

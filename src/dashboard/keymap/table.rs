@@ -3,16 +3,16 @@
 use crossterm::event::KeyCode;
 
 use super::Scope::{
-    Confirm, Editor, Groups, Help, InHand, Letters, Log, Message, Messages, Overview, Prompt,
+    Confirm, Editor, Groups, Help, InFlight, Letters, Log, Message, Messages, Overview, Prompt,
 };
 use super::{Action, Binding, Key, Scope};
 
-const SCREENS: &[Scope] = &[Overview, Messages, Groups, Letters, Message, InHand, Log];
+const SCREENS: &[Scope] = &[Overview, Messages, Groups, Letters, Message, InFlight, Log];
 const LISTS: &[Scope] = &[
-    Overview, Messages, Groups, Letters, Message, InHand, Log, Help,
+    Overview, Messages, Groups, Letters, Message, InFlight, Log, Help,
 ];
 const CHOOSING: &[Scope] = &[Overview, Messages, Groups, Letters];
-const WITH_MESSAGE: &[Scope] = &[Messages, Letters, Message, InHand];
+const WITH_MESSAGE: &[Scope] = &[Messages, Letters, Message, InFlight];
 const DEAD: &[Scope] = &[Groups, Letters, Message];
 
 const fn see(
@@ -60,7 +60,7 @@ pub const BINDINGS: &[Binding] = &[
     see(&[Key::Ctrl('s')], &[Editor], Action::Save, "send", "send the edited payload as a new message; the dead letter is kept"),
     see(&[Key::Code(KeyCode::Esc)], &[Editor], Action::Back, "leave", "leave the editor"),
     change(&[Key::Char('s')], SCREENS, Action::OpenSend, "send", "send a message"),
-    see(&[Key::Code(KeyCode::Enter)], &[Overview, Messages, Groups, Letters, InHand], Action::Open, "open", "open what is selected"),
+    see(&[Key::Code(KeyCode::Enter)], &[Overview, Messages, Groups, Letters, InFlight], Action::Open, "open", "open what is selected"),
     see(&[Key::Code(KeyCode::Esc), Key::Code(KeyCode::Backspace)], LISTS, Action::Back, "", "back; clears marks and the filter"),
     change(&[Key::Char('p')], SCREENS, Action::Pause, "pause", "pause the queue for all hosts, or let it go on"),
     change(&[Key::Char('x')], &[Messages, Message], Action::RunNow, "run now", "make it due now (the marked ones, if there are)"),
@@ -70,7 +70,7 @@ pub const BINDINGS: &[Binding] = &[
     change(&[Key::Char('e')], &[Letters, Message], Action::Edit, "edit", "edit the payload and send it as a new message; the dead letter is kept"),
     change(&[Key::Char('D')], DEAD, Action::Delete, "delete", "delete it for good (all of the reason; the marked ones, if there are)"),
     change(&[Key::Char('X')], &[Groups, Letters], Action::DeleteAll, "delete all", "delete all that match the filter"),
-    change(&[Key::Char('K')], &[InHand], Action::StopHandler, "stop", "stop this handler; the attempt counts as failed"),
+    change(&[Key::Char('K')], &[InFlight], Action::StopHandler, "stop", "stop this handler; the attempt counts as failed"),
     see(&[Key::Char(' ')], &[Messages, Letters], Action::Mark, "mark", "mark it, or not"),
     see(&[Key::Char('a')], &[Messages, Letters], Action::MarkAll, "mark page", "mark all on this page, or none"),
     see(&[Key::Char('/')], &[Messages, Groups, Letters], Action::OpenFilter, "filter", "show what matches only"),
@@ -83,10 +83,10 @@ pub const BINDINGS: &[Binding] = &[
     see(&[Key::Char('-')], &[Overview], Action::ZoomIn, "", "a shorter time in the graphs"),
     see(&[Key::Char(':')], SCREENS, Action::OpenPrompt, "command", "type a command"),
     see(&[Key::Char('?'), Key::Code(KeyCode::F(1))], SCREENS, Action::ShowHelp, "help", "show the keys"),
-    see(&[Key::Char('q'), Key::Ctrl('c')], SCREENS, Action::Quit, "quit", "leave; asks when messages are in hand"),
+    see(&[Key::Char('q'), Key::Ctrl('c')], SCREENS, Action::Quit, "quit", "leave; asks when messages are in flight"),
     see(&[Key::Char('q'), Key::Char('?')], &[Help], Action::Back, "close", "close the help"),
     see(&[Key::Ctrl('c')], &[Help, Confirm, Prompt, Editor], Action::QuitAtOnce, "", "leave without a question"),
-    see(&[Key::Ctrl('z')], &[Overview, Messages, Groups, Letters, Message, InHand, Log, Help, Confirm], Action::Suspend, "", "stop this process and go back to the shell, until fg"),
+    see(&[Key::Ctrl('z')], &[Overview, Messages, Groups, Letters, Message, InFlight, Log, Help, Confirm], Action::Suspend, "", "stop this process and go back to the shell, until fg"),
     see(&[Key::Ctrl('l')], LISTS, Action::Redraw, "", "draw everything again"),
     see(&[Key::Code(KeyCode::Up), Key::Char('k')], LISTS, Action::Up, "", "up"),
     see(&[Key::Code(KeyCode::Down), Key::Char('j')], LISTS, Action::Down, "", "down"),
@@ -99,7 +99,7 @@ pub const BINDINGS: &[Binding] = &[
     see(&[Key::Char('1')], SCREENS, Action::Screen(1), "", "overview"),
     see(&[Key::Char('2')], SCREENS, Action::Screen(2), "", "messages"),
     see(&[Key::Char('3')], SCREENS, Action::Screen(3), "", "dead letters"),
-    see(&[Key::Char('4')], SCREENS, Action::Screen(4), "", "in hand"),
+    see(&[Key::Char('4')], SCREENS, Action::Screen(4), "", "in flight"),
     see(&[Key::Char('5')], SCREENS, Action::Screen(5), "", "log"),
     see(&[Key::Char('n')], CHOOSING, Action::NextQueue, "", "the next queue"),
     see(&[Key::Char('f')], SCREENS, Action::Freeze, "freeze", "hold the screen still, or let it go on"),

@@ -18,8 +18,8 @@ pub enum Screen {
     Messages,
     /// Dead letters by reason.
     Dead,
-    /// What this host has in hand.
-    InHand,
+    /// What this host has in flight.
+    InFlight,
     /// The log.
     Log,
 }
@@ -30,7 +30,7 @@ impl Screen {
         Self::Overview,
         Self::Messages,
         Self::Dead,
-        Self::InHand,
+        Self::InFlight,
         Self::Log,
     ];
 
@@ -41,7 +41,7 @@ impl Screen {
             Self::Overview => "Overview",
             Self::Messages => "Messages",
             Self::Dead => "Dead",
-            Self::InHand => "In hand",
+            Self::InFlight => "In flight",
             Self::Log => "Log",
         }
     }

@@ -37,7 +37,7 @@ impl State {
             | Action::PageDown
             | Action::Top
             | Action::Bottom => {
-                self.travel(action);
+                self.navigate(action);
             }
             Action::NextScreen => self.turn(1),
             Action::PreviousScreen => self.turn(Screen::ALL.len() - 1),

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::super::keymap::Action;
-use super::super::prompt::{Grammar, Kind};
+use super::super::prompt::{CommandParser, Kind};
 use super::super::state::{Modal, Screen, State};
 use super::Effect;
 use crate::control::{Command, Line};
@@ -81,15 +81,15 @@ impl State {
     pub(super) fn on_prompt(
         &mut self,
         action: Action,
-        grammar: &dyn Grammar,
+        parser: &dyn CommandParser,
         now: Instant,
     ) -> Vec<Effect> {
         let Some(prompt) = &mut self.prompt else {
             return Vec::new();
         };
         match action {
-            Action::Submit => return self.submit(grammar, now),
-            Action::Complete => prompt.complete(grammar),
+            Action::Submit => return self.submit(parser, now),
+            Action::Complete => prompt.complete(parser),
             Action::Newline => prompt.newline(),
             Action::Earlier if prompt.kind == Kind::Command => prompt.earlier(&self.lines),
             Action::Later if prompt.kind == Kind::Command => prompt.later(&self.lines),
@@ -104,7 +104,7 @@ impl State {
     }
 
     /// Does what the prompt says, or shows under it what is wrong with it.
-    fn submit(&mut self, grammar: &dyn Grammar, now: Instant) -> Vec<Effect> {
+    fn submit(&mut self, parser: &dyn CommandParser, now: Instant) -> Vec<Effect> {
         let Some(mut prompt) = self.prompt.take() else {
             return Vec::new();
         };
@@ -116,7 +116,7 @@ impl State {
         let Some(queue) = self.queue.clone().or(default) else {
             return Vec::new();
         };
-        let line = match prompt.understand(grammar, &queue) {
+        let line = match prompt.understand(parser, &queue) {
             Ok(line) => line,
             Err(error) => {
                 prompt.error = Some(error);

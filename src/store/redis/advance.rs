@@ -1,4 +1,4 @@
-//! What time brings: due messages, leases that have ended, and what is to be buried.
+//! What time brings: due messages, leases that have ended, and what is to be dead_lettered.
 
 use std::time::{Duration, Instant};
 
@@ -59,7 +59,7 @@ fn expire(k: &Keys) -> Cmd {
 }
 
 /// Buries these, or what is found when there are none.
-fn bury(k: &Keys, ids: &[&[u8]]) -> Cmd {
+fn dead_letter(k: &Keys, ids: &[&[u8]]) -> Cmd {
     let fixed = [
         &k.garbage,
         &k.dead,
@@ -108,7 +108,7 @@ struct Promoted<'a> {
     /// Time until the next message is due, as the script says it.
     due: i64,
     lease_end: i64,
-    to_bury: bool,
+    to_dead_letter: bool,
     waiting: bool,
     /// The message that is due next.
     next: Option<String>,
@@ -126,7 +126,7 @@ impl<'a> Promoted<'a> {
             Value::Int(moved),
             Value::Int(due),
             Value::Int(lease_end),
-            Value::Int(to_bury),
+            Value::Int(to_dead_letter),
             Value::Int(waiting),
             next,
             Value::Int(look_at),
@@ -145,7 +145,7 @@ impl<'a> Promoted<'a> {
             moved: usize::try_from(*moved).unwrap_or(0),
             due: *due,
             lease_end: *lease_end,
-            to_bury: *to_bury > 0,
+            to_dead_letter: *to_dead_letter > 0,
             waiting: *waiting > 0,
             next: next.filter(|_| *waiting == 0),
             look_at: u64::try_from(*look_at).ok(),
@@ -174,10 +174,10 @@ impl RedisStore {
     ) -> StoreResult<Advanced> {
         let unexpected = || unexpected(&self.name, ADVANCE);
         let promoted = Promoted::read(&answer).ok_or_else(unexpected)?;
-        let ends = promoted.lease_end == 0 || promoted.to_bury;
+        let ends = promoted.lease_end == 0 || promoted.to_dead_letter;
         let mut commands = Vec::new();
         if ends {
-            commands.extend([expire(k), bury(k, &[])]);
+            commands.extend([expire(k), dead_letter(k, &[])]);
         }
         if !promoted.cut.is_empty() {
             commands.push(adopt(k, &promoted.cut));
@@ -188,11 +188,11 @@ impl RedisStore {
         let mut answers = self.work.run(ADVANCE, &commands).await?.into_iter();
         let mut next = || answers.next().unwrap_or(Value::Nil);
         let (mut due, mut lease_end) = (promoted.due, promoted.lease_end);
-        let (mut expired, mut buried, mut dropped, mut adopted) = (0, 0, 0, 0);
+        let (mut expired, mut dead_lettered, mut dropped, mut adopted) = (0, 0, 0, 0);
         let mut found_expiring = false;
         if ends {
             (expired, lease_end) = decode(&self.name, ADVANCE, next())?;
-            (buried, dropped) = self.after_burial(queue, k, next()).await?;
+            (dead_lettered, dropped) = self.after_dead_lettering(queue, k, next()).await?;
         }
         if !promoted.cut.is_empty() {
             (adopted, due) = decode(&self.name, ADVANCE, next())?;
@@ -206,45 +206,51 @@ impl RedisStore {
             self.walks.went_to(&k.wake, place, hurries);
         }
         if let Some(id) = &promoted.next {
-            self.guesses.note(&k.wake, id);
+            self.prefetch.note(&k.wake, id);
         }
         let found = promoted.moved + promoted.cut.len();
         Ok(Advanced {
             promoted: promoted.moved + adopted,
             adopted,
             expired,
-            buried,
-            more: found.max(buried + dropped) >= ADVANCE_STEP || expired >= FAIL_STEP || hurries,
+            dead_lettered,
+            more: found.max(dead_lettered + dropped) >= ADVANCE_STEP
+                || expired >= FAIL_STEP
+                || hurries,
             waiting: promoted.waiting || expired + adopted > 0,
             next_in: from_now(due).into_iter().chain(from_now(lease_end)).min(),
         })
     }
 
     /// Buries what `collect_garbage` has left, since it needs the payloads' keys. Returns how many were
-    /// buried in all, and how many were dropped.
-    async fn after_burial(
+    /// dead_lettered in all, and how many were dropped.
+    async fn after_dead_lettering(
         &self,
         queue: &QueueName,
         k: &Keys,
         answer: Value,
     ) -> StoreResult<(usize, usize)> {
-        let (mut buried, mut dropped) = (0, 0);
+        let (mut dead_lettered, mut dropped) = (0, 0);
         let mut add = |answer: Value| -> StoreResult<Vec<Value>> {
             let mut answer: Vec<Value> = decode(&self.name, ADVANCE, answer)?;
             let &[Value::Int(more), Value::Int(empty), ..] = answer.as_slice() else {
                 return Err(unexpected(&self.name, ADVANCE));
             };
-            buried = usize::saturating_add(buried, usize::try_from(more).unwrap_or(0));
+            dead_lettered =
+                usize::saturating_add(dead_lettered, usize::try_from(more).unwrap_or(0));
             dropped = usize::saturating_add(dropped, usize::try_from(empty).unwrap_or(0));
             Ok(answer.split_off(2))
         };
         let left = add(answer)?;
         let left = ids(&left);
-        let commands: Vec<Cmd> = left.chunks(FAIL_STEP).map(|ids| bury(k, ids)).collect();
+        let commands: Vec<Cmd> = left
+            .chunks(FAIL_STEP)
+            .map(|ids| dead_letter(k, ids))
+            .collect();
         for answer in self.work.run(ADVANCE, &commands).await? {
             add(answer)?;
         }
         super::foreign::log_dropped(queue, dropped);
-        Ok((buried, dropped))
+        Ok((dead_lettered, dropped))
     }
 }

@@ -5,14 +5,14 @@
 //! at one moment. What is wrong then is repaired by another, which looks again before it writes.
 
 mod elsewhere;
-mod marks;
 mod pages;
+mod presence;
 
 use crate::store::Operation;
 use redis::Cmd;
 
 use self::elsewhere::Others;
-use self::marks::{Cure, DEAD, Marks};
+use self::presence::{DEAD, Presence, Repair};
 use super::keys::Keys;
 use super::read::command;
 use super::scripts::Script;
@@ -35,7 +35,7 @@ const TRIES: usize = 10;
 type Id = Vec<u8>;
 
 /// An id, what was found of it at one moment, and what is wrong with that.
-type Found = (Id, Marks, FindingKind);
+type Found = (Id, Presence, FindingKind);
 
 /// True for what a delayqueue producer or consumer may be in the middle of.
 fn may_settle(kind: FindingKind) -> bool {
@@ -44,31 +44,31 @@ fn may_settle(kind: FindingKind) -> bool {
 
 /// What repairs it, as `audit_repair` takes it: the number of its only key from now on, class and
 /// reason of a dead letter; none where nothing does.
-fn repair_args(cure: Cure, kind: FindingKind) -> Option<(u32, &'static str, &'static str)> {
-    match cure {
-        Cure::Forget => Some((0, "", "")),
-        Cure::Keep(place) => Some((place.trailing_zeros() + 1, "", "")),
-        Cure::Bury if kind == FindingKind::OrphanPayload => Some((
+fn repair_args(repair: Repair, kind: FindingKind) -> Option<(u32, &'static str, &'static str)> {
+    match repair {
+        Repair::Forget => Some((0, "", "")),
+        Repair::Keep(place) => Some((place.trailing_zeros() + 1, "", "")),
+        Repair::Bury if kind == FindingKind::OrphanPayload => Some((
             DEAD.trailing_zeros() + 1,
             "orphan-payload",
             "an audit found its payload, and the message in no state",
         )),
-        Cure::Bury => Some((
+        Repair::Bury => Some((
             DEAD.trailing_zeros() + 1,
             "payload-missing",
             "an audit found that the payload is gone",
         )),
-        Cure::Wait | Cure::None => None,
+        Repair::Wait | Repair::None => None,
     }
 }
 
-/// What becomes of a finding that is cured so.
-fn remedy(cure: Cure) -> Remedy {
-    match cure {
-        Cure::Forget | Cure::Keep(_) => Remedy::Repaired,
-        Cure::Bury => Remedy::Buried,
-        Cure::Wait => Remedy::InHand,
-        Cure::None => Remedy::None,
+/// What becomes of a finding that is repaired so.
+fn remedy(repair: Repair) -> Remedy {
+    match repair {
+        Repair::Forget | Repair::Keep(_) => Remedy::Repaired,
+        Repair::Bury => Remedy::Buried,
+        Repair::Wait => Remedy::InFlight,
+        Repair::None => Remedy::None,
     }
 }
 
@@ -176,8 +176,8 @@ impl RedisStore {
             self.repair(&k, found, &mut report).await?;
         } else {
             for (id, marks, kind) in found {
-                let remedy = match marks.cure() {
-                    Cure::Wait => Remedy::InHand,
+                let remedy = match marks.repair() {
+                    Repair::Wait => Remedy::InFlight,
                     _ => Remedy::None,
                 };
                 add(&mut report, &k, &id, kind, remedy);
@@ -210,8 +210,8 @@ impl RedisStore {
             }
             let answers: Vec<u32> = self.one(&self.work, OPERATION, look).await?;
             for (id, marks) in step.iter().zip(answers) {
-                if let Some(kind) = Marks(marks).finding() {
-                    found.push((id.clone(), Marks(marks), kind));
+                if let Some(kind) = Presence(marks).finding() {
+                    found.push((id.clone(), Presence(marks), kind));
                 }
             }
             left = rest;
@@ -257,9 +257,9 @@ impl RedisStore {
     ) -> StoreResult<Vec<Id>> {
         let mut asked = Vec::new();
         for (id, marks, kind) in step {
-            match repair_args(marks.cure(), *kind) {
+            match repair_args(marks.repair(), *kind) {
                 Some(args) => asked.push((id, *marks, *kind, args)),
-                None => add(report, k, id, *kind, remedy(marks.cure())),
+                None => add(report, k, id, *kind, remedy(marks.repair())),
             }
         }
         if asked.is_empty() {
@@ -277,7 +277,7 @@ impl RedisStore {
         let mut again = Vec::new();
         for ((id, marks, kind, _), answer) in asked.into_iter().zip(answers) {
             match answer {
-                1 => add(report, k, id, kind, remedy(marks.cure())),
+                1 => add(report, k, id, kind, remedy(marks.repair())),
                 0 => again.push(id.clone()),
                 _ => add(report, k, id, kind, Remedy::None),
             }

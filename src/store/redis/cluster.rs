@@ -14,8 +14,8 @@ use redis::{
     AsyncConnectionConfig, Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value,
 };
 
+use super::connection::within_limit;
 use super::decode::text;
-use super::link::within_limit;
 use super::server::{Node, Server};
 
 const SLOTS: usize = 16_384;
@@ -27,7 +27,7 @@ const LIMIT: Duration = Duration::from_secs(1);
 const ASKED_AT_ONCE: usize = 3;
 
 /// A place to connect to; none is the one in the URL.
-pub(super) type Place = Option<Node>;
+pub(super) type NodeAddr = Option<Node>;
 
 /// What is known of a cluster. Shared by all connections to it.
 pub(super) struct Cluster {
@@ -43,9 +43,9 @@ pub(super) struct Cluster {
 
 struct Map {
     /// Masters and replicas, for when the map is asked for.
-    places: BTreeSet<Place>,
+    places: BTreeSet<NodeAddr>,
     /// By slot.
-    owners: Vec<Option<Arc<Place>>>,
+    owners: Vec<Option<Arc<NodeAddr>>>,
     /// Something happened that says that it may be wrong.
     is_stale: bool,
 }
@@ -98,7 +98,7 @@ pub(super) fn slot_of(commands: &[Cmd]) -> Option<u16> {
 
 /// A place as a node names it. An empty host is the one that was asked, and no port the address that
 /// it was asked at.
-pub(super) fn place(host: &str, port: u16, asked: &Place) -> Place {
+pub(super) fn place(host: &str, port: u16, asked: &NodeAddr) -> NodeAddr {
     match (host, port, asked) {
         (_, 0, _) | ("" | "?", _, None) => asked.clone(),
         ("" | "?", port, Some((asked, _))) => Some((asked.clone(), port)),
@@ -133,7 +133,7 @@ impl Cluster {
     }
 
     /// Who has this slot, as far as is known; none when nobody has. For no slot, anyone.
-    pub(super) async fn owner(&self, slot: Option<u16>) -> RedisResult<Option<Arc<Place>>> {
+    pub(super) async fn owner(&self, slot: Option<u16>) -> RedisResult<Option<Arc<NodeAddr>>> {
         let Some(slot) = slot else {
             return Ok(Some(Arc::new(self.anyone())));
         };
@@ -149,35 +149,35 @@ impl Cluster {
     }
 
     /// Any of the nodes.
-    pub(super) fn anyone(&self) -> Place {
+    pub(super) fn anyone(&self) -> NodeAddr {
         let map = self.lock();
         let number = fastrand::usize(..map.places.len().max(1));
         map.places.iter().nth(number).cloned().flatten()
     }
 
     /// The masters that have slots.
-    pub(super) fn masters(&self) -> BTreeSet<Place> {
+    pub(super) fn masters(&self) -> BTreeSet<NodeAddr> {
         let map = self.lock();
         map.owners
             .iter()
             .flatten()
-            .map(|owner| Place::clone(owner))
+            .map(|owner| NodeAddr::clone(owner))
             .collect()
     }
 
-    pub(super) fn knows(&self, place: &Place) -> bool {
+    pub(super) fn knows(&self, place: &NodeAddr) -> bool {
         self.lock().places.contains(place)
     }
 
     /// Notes what a MOVED says.
-    pub(super) fn moved(&self, slot: u16, to: Place) {
+    pub(super) fn moved(&self, slot: u16, to: NodeAddr) {
         let mut map = self.lock();
         map.places.insert(to.clone());
         map.owners[usize::from(slot) % SLOTS] = Some(Arc::new(to));
     }
 
     /// Asks for the map before it is used again.
-    pub(super) fn distrust(&self) {
+    pub(super) fn mark_stale(&self) {
         self.lock().is_stale = true;
     }
 
@@ -206,7 +206,7 @@ impl Cluster {
     /// Asks some nodes for the map, in any choice, and that of the URL. The first answer counts, so that
     /// nobody waits for a node that is silent.
     async fn ask_some(&self) -> RedisResult<()> {
-        let mut places: Vec<Place> = {
+        let mut places: Vec<NodeAddr> = {
             let map = self.lock();
             map.places
                 .iter()
@@ -223,7 +223,7 @@ impl Cluster {
         Ok(())
     }
 
-    async fn ask(&self, place: Place) -> RedisResult<(Vec<Range>, Place)> {
+    async fn ask(&self, place: NodeAddr) -> RedisResult<(Vec<Range>, NodeAddr)> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(LIMIT))
             .set_response_timeout(Some(LIMIT));
@@ -246,7 +246,7 @@ impl Cluster {
         Ok((ranges, place))
     }
 
-    fn learn(&self, ranges: &[Range], asked: &Place) {
+    fn learn(&self, ranges: &[Range], asked: &NodeAddr) {
         let mut map = self.lock();
         map.owners = vec![None; SLOTS];
         map.places.clear();
@@ -303,15 +303,15 @@ fn range(entry: Value) -> Option<Range> {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Redirect {
     /// The slot is there now.
-    Moved(u16, Place),
+    Moved(u16, NodeAddr),
     /// This time there.
-    Ask(Place),
+    Ask(NodeAddr),
     /// Again in a moment: its keys are on their way, or it is being decided who has them.
     Wait,
 }
 
 /// None for an error that is none of these. `asked` is where it comes from.
-pub(super) fn redirect(error: &RedisError, asked: &Place) -> Option<Redirect> {
+pub(super) fn redirect(error: &RedisError, asked: &NodeAddr) -> Option<Redirect> {
     match error.kind() {
         ErrorKind::Server(kind @ (ServerErrorKind::Moved | ServerErrorKind::Ask)) => {
             let (address, slot) = error.redirect_node()?;

@@ -86,27 +86,27 @@ impl RedisStore {
         k: &Keys,
         wanted: Reservation,
     ) -> StoreResult<(Vec<Delivery>, bool)> {
-        let guesses = self.guesses.take(&k.wake);
-        let command = reservation(k, wanted, &guesses);
+        let prefetch = self.prefetch.take(&k.wake);
+        let command = reservation(k, wanted, &prefetch);
         let answer = self.one(&self.work, RESERVE, command).await?;
-        let reserved = reserved(answer, &guesses);
+        let reserved = reserved(answer, &prefetch);
         let taken = reserved.taken;
         let deliveries = self.with_payloads(queue, k, reserved).await?;
         let is_whole = deliveries.len() >= taken;
         Ok((deliveries, is_whole))
     }
 
-    /// Both in one round trip, and one more for the payloads that were not guessed.
+    /// Both in one round trip, and one more for the payloads that were not prefetched.
     pub(super) async fn advance_and_reserve_messages(
         &self,
         queue: &QueueName,
         wanted: Reservation,
     ) -> StoreResult<(Advanced, Vec<Delivery>)> {
         let k = self.keys(queue);
-        let guesses = self.guesses.take(&k.wake);
+        let prefetch = self.prefetch.take(&k.wake);
         let commands = [
             promote(&k, self.walks.next(&k.wake)),
-            reservation(&k, wanted, &guesses),
+            reservation(&k, wanted, &prefetch),
         ];
         let answers = self.work.run_each(RESERVE, &commands).await?;
         let answered = Instant::now();
@@ -122,7 +122,7 @@ impl RedisStore {
         let reserved = answer
             .map_err(|error| self.work.error(RESERVE, &error))
             .and_then(|answer| decode(&self.name, RESERVE, answer))
-            .map(|fields| reserved(fields, &guesses));
+            .map(|fields| reserved(fields, &prefetch));
         match (advanced, reserved) {
             (Ok(advanced), Ok(reserved)) => {
                 let taken = reserved.taken;
@@ -231,7 +231,7 @@ impl RedisStore {
     }
 
     /// The payloads of reserved messages. A TTL that a delayqueue producer put on one is taken
-    /// off: a message in hand must not vanish.
+    /// off: a message in flight must not vanish.
     async fn payloads(
         &self,
         keys: &Keys,

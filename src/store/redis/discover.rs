@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 
 use redis::{Cmd, Value};
 
+use super::client::Client;
 use super::decode::{decode, text};
 use super::keys::Keys;
 use super::read::command;
-use super::route::Route;
 use super::{QueueName, RedisStore, StoreResult};
 use crate::store::{Discovered, Operation};
 
@@ -23,14 +23,14 @@ const START: &str = "0";
 
 impl RedisStore {
     /// The masters; none for a single server, which commands reach as it is.
-    async fn masters(&self) -> StoreResult<Option<Vec<Route>>> {
+    async fn masters(&self) -> StoreResult<Option<Vec<Client>>> {
         self.work.masters(Operation::ListQueues).await
     }
 
     pub(super) async fn discover_queues(&self, keys_max: u64) -> StoreResult<Discovered> {
         let pattern = self.naming.pattern();
         let masters = self.masters().await?;
-        let nodes: Vec<&Route> = match &masters {
+        let nodes: Vec<&Client> = match &masters {
             Some(masters) => masters.iter().collect(),
             None => vec![&self.work],
         };
@@ -65,7 +65,7 @@ impl RedisStore {
     /// Adds the queues that these keys are of, if the keys hold what those of a queue do.
     async fn note_queues(
         &self,
-        node: &Route,
+        node: &Client,
         keys: &[String],
         known: &mut BTreeSet<QueueName>,
     ) -> StoreResult<()> {
@@ -87,7 +87,7 @@ impl RedisStore {
 
     async fn page_of_keys_on(
         &self,
-        node: &Route,
+        node: &Client,
         cursor: &str,
         pattern: &str,
     ) -> StoreResult<(String, Vec<String>)> {
@@ -109,7 +109,7 @@ impl RedisStore {
     ) -> StoreResult<(BTreeSet<String>, bool)> {
         let pattern = self.naming.pattern_of_any_prefix(queue);
         let masters = self.masters().await?;
-        let nodes: Vec<&Route> = match &masters {
+        let nodes: Vec<&Client> = match &masters {
             Some(masters) => masters.iter().collect(),
             None => vec![&self.work],
         };

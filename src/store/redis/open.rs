@@ -3,13 +3,13 @@
 use std::fmt;
 use std::sync::atomic::AtomicBool;
 
+use super::client::Client;
 use super::cluster::Cluster;
 use super::foreign::Walks;
-use super::guesses::Guesses;
 use super::keys::{KeyPrefix, Naming};
-use super::route::Route;
+use super::prefetch::PayloadPrefetch;
 use super::server::{Access, Server};
-use super::wake::Ear;
+use super::wake::SubscriptionSource;
 use super::{Arc, Mutex, RedisStore, StoreError, StoreResult, Wake, text};
 use crate::store::Operation;
 
@@ -65,10 +65,10 @@ impl RedisStore {
     /// what may pass by itself.
     pub async fn open(options: &RedisOptions) -> StoreResult<Self> {
         let server = Arc::new(Server::new(&options.url, options.access.clone())?);
-        let one = Route::to_one(&server);
+        let one = Client::to_one(&server);
         let name = Arc::clone(&server.name);
         let is_cluster = check(&one, &name, options.allow_eviction).await?;
-        let (work, leases, ear) = if is_cluster {
+        let (work, leases, source) = if is_cluster {
             refuse_names(options).map_err(|reason| StoreError::Unusable {
                 store: name.to_string(),
                 reason: reason.to_owned(),
@@ -77,13 +77,13 @@ impl RedisStore {
             let cluster = cluster.map_err(|error| one.error(Operation::ReadSlots, &error))?;
             let cluster = Arc::new(cluster);
             check_masters(&cluster, options.allow_eviction).await?;
-            let [work, leases] = [(); 2].map(|()| Route::to_cluster(&cluster));
-            (work, leases, Ear::Cluster(cluster))
+            let [work, leases] = [(); 2].map(|()| Client::to_cluster(&cluster));
+            (work, leases, SubscriptionSource::Cluster(cluster))
         } else {
-            let leases = Route::to_one(&server);
-            (one, leases, Ear::One(server))
+            let leases = Client::to_one(&server);
+            (one, leases, SubscriptionSource::One(server))
         };
-        let guesses = Arc::<Guesses>::default();
+        let prefetch = Arc::<PayloadPrefetch>::default();
         // Under each prefix it is another store: what moves from one to the other must be told apart.
         let name = if options.prefix.is_default() {
             name
@@ -93,8 +93,8 @@ impl RedisStore {
         Ok(Self {
             work,
             leases,
-            wake: Wake::new(ear, Arc::clone(&guesses)),
-            guesses,
+            wake: Wake::new(source, Arc::clone(&prefetch)),
+            prefetch,
             walks: Walks::default(),
             has_logged_advance: AtomicBool::new(false),
             name,
@@ -129,7 +129,7 @@ const NO_TAG: &str = "it is a cluster, in which the keys of a queue are together
 /// Every master of a cluster is checked that can be reached; the others are seen to be away later.
 async fn check_masters(cluster: &Arc<Cluster>, allow_eviction: bool) -> StoreResult<()> {
     for place in cluster.masters() {
-        let node = Route::to_node(&cluster.server, place.clone());
+        let node = Client::to_node(&cluster.server, place.clone());
         let name = match &place {
             Some((host, port)) => format!("{} (its node {host}:{port})", cluster.server.name),
             None => cluster.server.name.to_string(),
@@ -143,7 +143,7 @@ async fn check_masters(cluster: &Arc<Cluster>, allow_eviction: bool) -> StoreRes
 }
 
 /// Refuses a server that will not do. True for a node of a cluster.
-async fn check(route: &Route, name: &str, allow_eviction: bool) -> StoreResult<bool> {
+async fn check(route: &Client, name: &str, allow_eviction: bool) -> StoreResult<bool> {
     let answers = route
         .run(Operation::ReadInfo, &[redis::cmd("INFO")])
         .await?;

@@ -5,8 +5,8 @@ use std::sync::PoisonError;
 
 use redis::{Cmd, Value};
 
+use super::client::Client;
 use super::decode::text;
-use super::route::Route;
 use super::{QueueName, RedisStore, StoreError, StoreResult};
 use crate::store::Operation;
 
@@ -52,7 +52,7 @@ impl RedisStore {
     /// the server has no memory are returned.
     pub(super) async fn register_all<'q>(
         &self,
-        link: &Route,
+        link: &Client,
         mut queues: HashSet<&'q QueueName>,
     ) -> StoreResult<HashSet<&'q QueueName>> {
         queues.retain(|queue| !self.is_registered(queue));

@@ -9,8 +9,8 @@ use super::{
 };
 use crate::store::common;
 
-/// What asks for a reservation; the payloads of `guesses` come with it if they are among them.
-pub(super) fn reservation(k: &Keys, wanted: Reservation, guesses: &[MessageId]) -> Cmd {
+/// What asks for a reservation; the payloads of `prefetch` come with it if they are among them.
+pub(super) fn reservation(k: &Keys, wanted: Reservation, prefetch: &[MessageId]) -> Cmd {
     let (one, other) = match wanted.first {
         First::Ready => (&k.ready, &k.retry),
         First::Retry => (&k.retry, &k.ready),
@@ -25,14 +25,14 @@ pub(super) fn reservation(k: &Keys, wanted: Reservation, guesses: &[MessageId]) 
         &k.headers,
         &k.paused,
     ];
-    let payloads: Vec<String> = guesses.iter().map(|id| k.message(id)).collect();
+    let payloads: Vec<String> = prefetch.iter().map(|id| k.message(id)).collect();
     let keys = keys.into_iter().chain(&payloads).map(String::as_str);
     let mut command = evalsha(&scripts::READY_TO_UNACK, keys);
     command
         .arg(wanted.max.min(BATCH_MAX))
         .arg(ms(wanted.lease))
         .arg(wanted.retries_default);
-    for id in guesses {
+    for id in prefetch {
         command.arg(id.as_str());
     }
     command
@@ -48,14 +48,14 @@ pub(super) struct Reserved {
     pub bare: Vec<MessageId>,
 }
 
-/// What `ready_to_unack` answers, with the payloads of those that were guessed.
-pub(super) fn reserved(mut answer: Vec<Value>, guesses: &[MessageId]) -> Reserved {
+/// What `ready_to_unack` answers, with the payloads of those that were prefetched.
+pub(super) fn reserved(mut answer: Vec<Value>, prefetch: &[MessageId]) -> Reserved {
     let mut fields = answer.split_off(answer.len().min(1));
     let taken = match answer.first() {
         Some(Value::Int(taken)) => usize::try_from(*taken).unwrap_or(0),
         _ => 0,
     };
-    let payloads = fields.split_off(fields.len().saturating_sub(guesses.len()));
+    let payloads = fields.split_off(fields.len().saturating_sub(prefetch.len()));
     let mut deliveries = Vec::with_capacity(fields.len() / 6);
     let mut bare = Vec::new();
     for parts in fields.chunks_exact_mut(6) {
@@ -80,7 +80,7 @@ pub(super) fn reserved(mut answer: Vec<Value>, guesses: &[MessageId]) -> Reserve
             due_at_ms: due.parse().ok(),
         });
     }
-    for (id, payload) in guesses.iter().zip(payloads) {
+    for (id, payload) in prefetch.iter().zip(payloads) {
         if let Some(delivery) = deliveries.iter_mut().find(|d| d.claim.id == *id) {
             delivery.payload = bytes(payload);
         }
@@ -110,12 +110,12 @@ mod tests {
                 ],
                 0..24,
             ),
-            guesses in 0_usize..3,
+            prefetch in 0_usize..3,
         ) {
-            let guesses: Vec<MessageId> = (0..guesses).map(|n| n.to_string().into()).collect();
-            let (count, guessed) = (fields.len().saturating_sub(1), guesses.len());
-            let read = reserved(fields, &guesses).deliveries;
-            prop_assert_eq!(read.len(), count.saturating_sub(guessed) / 6);
+            let prefetch: Vec<MessageId> = (0..prefetch).map(|n| n.to_string().into()).collect();
+            let (count, prefetched) = (fields.len().saturating_sub(1), prefetch.len());
+            let read = reserved(fields, &prefetch).deliveries;
+            prop_assert_eq!(read.len(), count.saturating_sub(prefetched) / 6);
             for delivery in read {
                 prop_assert!(delivery.attempt >= 1 && delivery.attempt <= delivery.attempts_max);
                 let mut command = redis::cmd("X");

@@ -23,7 +23,7 @@ fn included(name: &str) -> &'static str {
         "fail" => include_str!("../../../lua/include/fail.lua"),
         "redriven" => include_str!("../../../lua/include/redriven.lua"),
         "run" => include_str!("../../../lua/include/run.lua"),
-        "marks" => include_str!("../../../lua/include/marks.lua"),
+        "presence" => include_str!("../../../lua/include/presence.lua"),
         other => panic!("lua/include/{other}.lua is not compiled in: add it to included()"),
     }
 }
@@ -78,11 +78,11 @@ scripts! {
     REDRIVE_EDITED = "redrive_edited";
     DELETE_DEAD = "delete_dead";
     PAST_RETENTION = "past_retention";
-    MEET = "meet";
+    BEGIN_TRANSFER = "begin_transfer";
     EXPORT = "export";
     IMPORT = "import";
-    DISCARD = "discard";
-    ADMIT = "admit";
+    REMOVE_EXPORTED = "remove_exported";
+    COMMIT_IMPORT = "commit_import";
     INSPECT = "inspect";
     HEARTBEAT = "heartbeat";
     AUDIT = "audit";

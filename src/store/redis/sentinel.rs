@@ -8,7 +8,7 @@ use redis::{
     AsyncConnectionConfig, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError, RedisResult,
 };
 
-use super::link::within_limit;
+use super::connection::within_limit;
 use super::server::{Node, Server, mistake};
 
 /// The port of a sentinel that is named without one.

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use redis::{
-    Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
-    RedisConnectionInfo, RedisError, RedisResult, TlsCertificates,
+    Client as RedisClient, ClientTlsConfig, ConnectionAddr, ConnectionInfo, ErrorKind,
+    IntoConnectionInfo, RedisConnectionInfo, RedisError, RedisResult, TlsCertificates,
 };
 
 use super::sentinel::{self, Sentinels};
@@ -173,7 +173,7 @@ impl Server {
 
     /// What makes one connection, to a node of a cluster or to whatever the URL leads to now, with what
     /// the files hold now.
-    pub(super) async fn client(&self, node: Option<&Node>) -> RedisResult<Client> {
+    pub(super) async fn client(&self, node: Option<&Node>) -> RedisResult<RedisClient> {
         let addr = match (node, &self.sentinels) {
             (Some(node), _) => self.addr(node),
             (None, Some(sentinels)) => self.addr(&sentinels.master(self).await?),
@@ -187,7 +187,7 @@ impl Server {
     }
 
     /// What makes a connection to a sentinel. It has no password of its own.
-    pub(super) async fn sentinel(&self, node: &Node) -> RedisResult<Client> {
+    pub(super) async fn sentinel(&self, node: &Node) -> RedisResult<RedisClient> {
         self.client_at(self.addr(node), RedisConnectionInfo::default())
             .await
     }
@@ -215,7 +215,7 @@ impl Server {
         &self,
         addr: ConnectionAddr,
         settings: RedisConnectionInfo,
-    ) -> RedisResult<Client> {
+    ) -> RedisResult<RedisClient> {
         if let ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } = &addr {
             self.note(&(host.clone(), *port));
         }
@@ -226,10 +226,10 @@ impl Server {
             .set_addr(addr)
             .set_redis_settings(settings);
         if has_tls {
-            Client::build_with_tls(info, self.certificates().await?)
+            RedisClient::build_with_tls(info, self.certificates().await?)
                 .map_err(|error| mistake(format!("the files for TLS: {error}")))
         } else {
-            Client::open(info)
+            RedisClient::open(info)
         }
     }
 

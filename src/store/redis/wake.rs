@@ -8,11 +8,11 @@ use futures_util::StreamExt;
 use redis::RedisResult;
 use tokio::task::JoinHandle;
 
-use super::cluster::{Cluster, Place};
-use super::guesses::Guesses;
-use super::link::within;
+use super::cluster::{Cluster, NodeAddr};
+use super::connection::within;
+use super::prefetch::PayloadPrefetch;
 use super::server::Server;
-use crate::store::bells::Bells;
+use crate::store::notifier::Notifier;
 
 /// How often a silent subscription is asked whether it still lives, at least.
 const PING_EVERY: Duration = Duration::from_secs(5);
@@ -25,14 +25,14 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Where to subscribe. A cluster tells all its nodes of each publication, so any of them will do.
 #[derive(Clone)]
-pub(super) enum Ear {
+pub(super) enum SubscriptionSource {
     One(Arc<Server>),
     Cluster(Arc<Cluster>),
 }
 
-impl Ear {
+impl SubscriptionSource {
     /// The server, and which of its nodes.
-    fn choose(&self) -> (&Server, Place) {
+    fn choose(&self) -> (&Server, NodeAddr) {
         match self {
             Self::One(server) => (server, None),
             Self::Cluster(cluster) => (&cluster.server, cluster.anyone()),
@@ -40,7 +40,7 @@ impl Ear {
     }
 
     /// False for a node that has left its cluster, and is told nothing any more.
-    fn is_told(&self, place: &Place) -> bool {
+    fn is_told(&self, place: &NodeAddr) -> bool {
         match self {
             Self::One(_) => true,
             Self::Cluster(cluster) => cluster.knows(place),
@@ -49,11 +49,11 @@ impl Ear {
 }
 
 /// A subscription on a connection of its own, since a subscribed connection takes no other
-/// command. It starts with the first [`Wake::heard`] and mends itself.
+/// command. It starts with the first [`Wake::notified`] and mends itself.
 pub(super) struct Wake {
-    ear: Ear,
-    bells: Arc<Bells>,
-    guesses: Arc<Guesses>,
+    source: SubscriptionSource,
+    notifier: Arc<Notifier>,
+    prefetch: Arc<PayloadPrefetch>,
     /// The channels that are subscribed to, and the task that listens. A std mutex: nothing is
     /// awaited while it is held.
     listening: Mutex<(BTreeSet<String>, Option<JoinHandle<()>>)>,
@@ -61,20 +61,22 @@ pub(super) struct Wake {
 
 impl Wake {
     /// What wake-ups name becomes a guess.
-    pub(super) fn new(ear: Ear, guesses: Arc<Guesses>) -> Self {
+    pub(super) fn new(source: SubscriptionSource, prefetch: Arc<PayloadPrefetch>) -> Self {
         Self {
-            ear,
-            bells: Arc::default(),
-            guesses,
+            source,
+            notifier: Arc::default(),
+            prefetch,
             listening: Mutex::default(),
         }
     }
 
     /// Returns at the next publication on one of the channels, or at once when there was one since
     /// the last call.
-    pub(super) async fn heard(&self, channels: &[String]) {
+    pub(super) async fn notified(&self, channels: &[String]) {
         self.listen(channels);
-        self.bells.heard(channels.iter().map(String::as_str)).await;
+        self.notifier
+            .notified(channels.iter().map(String::as_str))
+            .await;
     }
 
     fn listen(&self, channels: &[String]) {
@@ -94,10 +96,10 @@ impl Wake {
                 task.abort();
             }
             let channels: Vec<String> = known.iter().cloned().collect();
-            let (ear, bells) = (self.ear.clone(), Arc::clone(&self.bells));
-            let guesses = Arc::clone(&self.guesses);
+            let (source, notifier) = (self.source.clone(), Arc::clone(&self.notifier));
+            let prefetch = Arc::clone(&self.prefetch);
             *task = Some(tokio::spawn(async move {
-                listen_forever(&ear, &channels, (&bells, &guesses)).await;
+                listen_forever(&source, &channels, (&notifier, &prefetch)).await;
             }));
         }
     }
@@ -115,10 +117,14 @@ impl Drop for Wake {
     }
 }
 
-async fn listen_forever(ear: &Ear, channels: &[String], ears: (&Bells, &Guesses)) {
+async fn listen_forever(
+    source: &SubscriptionSource,
+    channels: &[String],
+    ears: (&Notifier, &PayloadPrefetch),
+) {
     let mut pause = Duration::from_millis(50);
     loop {
-        if listen_once(ear, channels, ears).await.is_ok() {
+        if listen_once(source, channels, ears).await.is_ok() {
             pause = Duration::from_millis(50);
         }
         tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
@@ -128,12 +134,12 @@ async fn listen_forever(ear: &Ear, channels: &[String], ears: (&Bells, &Guesses)
 
 /// Listens until the connection is lost. An error means that there never was one.
 async fn listen_once(
-    ear: &Ear,
+    source: &SubscriptionSource,
     channels: &[String],
-    (bells, guesses): (&Bells, &Guesses),
+    (notifier, prefetch): (&Notifier, &PayloadPrefetch),
 ) -> RedisResult<()> {
     let timed_out = |_| redis::RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
-    let (server, place) = ear.choose();
+    let (server, place) = source.choose();
     let connecting = async {
         server
             .client(place.as_ref())
@@ -148,20 +154,20 @@ async fn listen_once(
         .await
         .map_err(timed_out)??;
     // What was published while nobody listened is lost: look once.
-    bells.ring_all();
+    notifier.notify_all();
     let (mut sink, mut stream) = pubsub.split();
     loop {
         match tokio::time::timeout(within(PING_EVERY), stream.next()).await {
             Ok(Some(told)) => {
                 if let Ok(id) = std::str::from_utf8(told.get_payload_bytes()) {
-                    guesses.note(told.get_channel_name(), id);
+                    prefetch.note(told.get_channel_name(), id);
                 }
-                bells.ring(told.get_channel_name());
+                notifier.notify(told.get_channel_name());
             }
             Ok(None) => return Ok(()),
             Err(_) => {
                 let answer = tokio::time::timeout(PING_LIMIT, sink.ping::<redis::Value>()).await;
-                if !matches!(answer, Ok(Ok(_))) || !ear.is_told(&place) {
+                if !matches!(answer, Ok(Ok(_))) || !source.is_told(&place) {
                     return Ok(());
                 }
             }

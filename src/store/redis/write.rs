@@ -164,7 +164,7 @@ impl RedisStore {
                     .await?
                 {
                     1 => Cancelled::Done,
-                    2 => Cancelled::InHand,
+                    2 => Cancelled::InFlight,
                     _ => Cancelled::Unknown,
                 },
             );
@@ -197,7 +197,7 @@ impl RedisStore {
             command.arg(&k.wake).arg(id.as_str()).arg(due_arg(due));
             result.push(
                 match self.one::<i64>(&self.work, OPERATION, command).await? {
-                    -1 => Rescheduled::InHand,
+                    -1 => Rescheduled::InFlight,
                     0 => Rescheduled::Unknown,
                     at_ms => Rescheduled::At(
                         u64::try_from(at_ms).map_err(|_| unexpected(&self.name, OPERATION))?,

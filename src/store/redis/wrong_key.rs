@@ -2,14 +2,14 @@
 
 use redis::{Arg, Cmd, RedisError, RedisResult, Value};
 
+use super::connection::Connection;
 use super::keys::Keys;
-use super::link::Link;
 use crate::text::cut;
 
 /// What Redis calls this error.
 const CODE: &str = "WRONGTYPE";
 
-impl Link {
+impl Connection {
     /// Makes errors about a key of the wrong type say which it is, what is there and what mends it. An
     /// error stays as it is when that cannot be told: the key has been mended since, or this user may
     /// not ask.

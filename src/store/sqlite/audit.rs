@@ -7,11 +7,11 @@ mod rows;
 use crate::store::Operation;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
-use self::rows::{Mended, Row};
+use self::rows::{Repaired, Row};
 use super::SqliteStore;
 use super::error::Failure;
-use super::queue::{Change, QueueRow, state};
-use super::steps::Terms;
+use super::queue::{QueueRow, QueueTransaction, state};
+use super::transaction::TransactionOptions;
 use crate::message::{QueueName, State};
 use crate::store::report::Remedy;
 use crate::store::{AuditReport, FindingKind, StoreResult};
@@ -55,16 +55,16 @@ fn wrong_depths(row: &QueueRow, counted: [i64; 7]) -> Vec<String> {
 
 /// Counts the messages of a queue anew. Nobody else writes meanwhile, so this is done only when a look
 /// has shown that it is needed.
-fn mend_depths(change: &mut Change<'_>) -> Result<Vec<String>, Failure> {
-    let counted = counted(change.tx, change.row.id)?;
-    let wrong = wrong_depths(&change.row, counted);
-    change.row.set_depths(counted);
+fn repair_depths(tx: &mut QueueTransaction<'_>) -> Result<Vec<String>, Failure> {
+    let counted = counted(tx.tx, tx.row.id)?;
+    let wrong = wrong_depths(&tx.row, counted);
+    tx.row.set_depths(counted);
     Ok(wrong)
 }
 
 /// A page of the rows that are to be looked at: the last number of it, none when there are no more,
 /// and what is wrong in it.
-type Page = (Option<i64>, Vec<(i64, Mended)>);
+type Page = (Option<i64>, Vec<(i64, Repaired)>);
 
 fn page(connection: &Connection, queue: i64, after: i64, now_ms: u64) -> rusqlite::Result<Page> {
     let last: Option<i64> = connection
@@ -84,35 +84,34 @@ fn page(connection: &Connection, queue: i64, after: i64, now_ms: u64) -> rusqlit
     let mut wrong = Vec::new();
     while let Some(row) = rows.next()? {
         let row = Row::read(row)?;
-        if let Some(mended) = row.mended(now_ms) {
-            wrong.push((row.seq, mended));
+        if let Some(repaired) = row.repaired(now_ms) {
+            wrong.push((row.seq, repaired));
         }
     }
     Ok((Some(last), wrong))
 }
 
 /// Mends a row, if anything is still wrong with it.
-fn mend_row(change: &mut Change<'_>, seq: i64) -> Result<Option<Mended>, Failure> {
-    let row = change
+fn repair_row(tx: &mut QueueTransaction<'_>, seq: i64) -> Result<Option<Repaired>, Failure> {
+    let row = tx
         .tx
         .prepare_cached(&format!(
             "SELECT {} FROM messages WHERE seq = ?1 AND queue = ?2",
             rows::COLUMNS
         ))?
-        .query_row([seq, change.row.id], Row::read)
+        .query_row([seq, tx.row.id], Row::read)
         .optional()?;
-    let Some((row, mended)) = row.and_then(|row| {
-        let mended = row.mended(change.now.ms)?;
-        Some((row, mended))
+    let Some((row, repaired)) = row.and_then(|row| {
+        let repaired = row.repaired(tx.now.ms)?;
+        Some((row, repaired))
     }) else {
         return Ok(None);
     };
-    if mended.remedy == Remedy::InHand {
-        return Ok(Some(mended));
+    if repaired.remedy == Remedy::InFlight {
+        return Ok(Some(repaired));
     }
-    let new = &mended.row;
-    change
-        .tx
+    let new = &repaired.row;
+    tx.tx
         .prepare_cached(
             "UPDATE messages SET state = ?2, place = ?3, was = ?4, due_ms = ?5, failed = ?6,
              retries_left = ?7, headers = ?8, history = ?9 WHERE seq = ?1",
@@ -130,34 +129,34 @@ fn mend_row(change: &mut Change<'_>, seq: i64) -> Result<Option<Mended>, Failure
         ])?;
     if row.state != new.state {
         let known = |code: i64| (2..=8).contains(&code).then(|| state(code));
-        change.moved(known(row.state), known(new.state));
+        tx.moved(known(row.state), known(new.state));
     }
-    if mended.remedy == Remedy::Buried {
-        change.row.totals.dead += 1;
+    if repaired.remedy == Remedy::Buried {
+        tx.row.totals.dead += 1;
     }
-    Ok(Some(mended))
+    Ok(Some(repaired))
 }
 
 /// One transaction on the whole file that mends a queue's row.
-fn mend_queue_row(tx: &Transaction<'_>, queue: i64) -> Result<(), Failure> {
+fn repair_queue_row(tx: &Transaction<'_>, queue: i64) -> Result<(), Failure> {
     file::adopt(tx, queue, counted(tx, queue)?)
 }
 
 impl SqliteStore {
     pub(super) async fn audit_file(&self, repair: bool) -> StoreResult<AuditReport> {
         let mut report = AuditReport::default();
-        for damage in self.look(OPERATION, file::damage).await? {
+        for damage in self.read(OPERATION, file::damage).await? {
             report.add(FindingKind::Damaged, &damage, Remedy::None);
         }
         if !report.0.is_empty() {
             return Ok(report);
         }
-        for unknown in self.look(OPERATION, file::unknown_queues).await? {
+        for unknown in self.read(OPERATION, file::unknown_queues).await? {
             let mut remedy = Remedy::None;
             if repair {
                 let queue = unknown.queue;
-                let mend = move |tx: &Transaction<'_>| mend_queue_row(tx, queue);
-                self.change_file(OPERATION, mend).await?;
+                let mend = move |tx: &Transaction<'_>| repair_queue_row(tx, queue);
+                self.transact_file(OPERATION, mend).await?;
                 remedy = Remedy::Repaired;
             }
             report.add(FindingKind::UnknownQueue, &unknown.to_string(), remedy);
@@ -178,7 +177,7 @@ impl SqliteStore {
             let look = move |connection: &Connection, row: &QueueRow| {
                 page(connection, row.id, after, clock.now().ms)
             };
-            let Some((Some(last), wrong)) = self.look_at(OPERATION, queue, look).await? else {
+            let Some((Some(last), wrong)) = self.read_queue(OPERATION, queue, look).await? else {
                 return Ok(report);
             };
             self.note_rows(queue, repair, wrong, &mut report).await?;
@@ -195,11 +194,13 @@ impl SqliteStore {
         let look = |connection: &Connection, row: &QueueRow| {
             Ok(wrong_depths(row, counted(connection, row.id)?))
         };
-        let mut wrong = self.look_at(OPERATION, queue, look).await?;
+        let mut wrong = self.read_queue(OPERATION, queue, look).await?;
         let mut remedy = Remedy::None;
         if repair && wrong.as_ref().is_some_and(|wrong| !wrong.is_empty()) {
-            let terms = Terms::CHANGE;
-            wrong = self.change(OPERATION, queue, terms, mend_depths).await?;
+            let options = TransactionOptions::CHANGE;
+            wrong = self
+                .transact(OPERATION, queue, options, repair_depths)
+                .await?;
             remedy = Remedy::Repaired;
         }
         for depth in wrong.unwrap_or_default() {
@@ -213,28 +214,31 @@ impl SqliteStore {
         &self,
         queue: &QueueName,
         repair: bool,
-        wrong: Vec<(i64, Mended)>,
+        wrong: Vec<(i64, Repaired)>,
         report: &mut AuditReport,
     ) -> StoreResult<()> {
         for step in wrong.chunks(STEP) {
-            let mut noted: Vec<Mended> = step.iter().map(|(_, mended)| mended.clone()).collect();
+            let mut noted: Vec<Repaired> =
+                step.iter().map(|(_, repaired)| repaired.clone()).collect();
             if repair {
                 let seqs: Vec<i64> = step.iter().map(|(seq, _)| *seq).collect();
-                let mend = move |change: &mut Change<'_>| {
-                    let each = seqs.into_iter().map(|seq| mend_row(change, seq));
+                let mend = move |tx: &mut QueueTransaction<'_>| {
+                    let each = seqs.into_iter().map(|seq| repair_row(tx, seq));
                     each.collect::<Result<Vec<_>, _>>()
                 };
-                let done = self.change(OPERATION, queue, Terms::CHANGE, mend).await?;
+                let done = self
+                    .transact(OPERATION, queue, TransactionOptions::CHANGE, mend)
+                    .await?;
                 noted = done.into_iter().flatten().flatten().collect();
             }
-            for mended in noted {
-                let remedy = match mended.remedy {
-                    Remedy::InHand => Remedy::InHand,
+            for repaired in noted {
+                let remedy = match repaired.remedy {
+                    Remedy::InFlight => Remedy::InFlight,
                     _ if !repair => Remedy::None,
                     remedy => remedy,
                 };
-                let id = String::from_utf8_lossy(&mended.row.id);
-                report.add(mended.kind, &id, remedy);
+                let id = String::from_utf8_lossy(&repaired.row.id);
+                report.add(repaired.kind, &id, remedy);
             }
         }
         Ok(())

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::dedup;
 use super::error::Failure;
-use super::queue::{Change, QueueRow, code, count, signed, text, unsigned};
+use super::queue::{QueueRow, QueueTransaction, code, count, signed, text, unsigned};
 use super::settle::{Failed, Held};
 use crate::clock::Now;
 use crate::message::{Attempt, Claim, Delivery, Due, NewMessage, Sent, State, Token};
@@ -28,32 +28,32 @@ const INCREMENTAL: i64 = 2;
 const PAGES_FREED_STEP: i64 = 512;
 
 pub(super) fn send<'m>(
-    change: &mut Change<'_>,
+    tx: &mut QueueTransaction<'_>,
     messages: impl IntoIterator<Item = &'m NewMessage>,
 ) -> Result<Vec<Sent>, Failure> {
-    let head = first_place_in(change.tx, change.row.id, State::Pending)?;
-    let mut insert = change.tx.prepare_cached(
+    let head = first_place_in(tx.tx, tx.row.id, State::Pending)?;
+    let mut insert = tx.tx.prepare_cached(
         "INSERT INTO messages (queue, id, state, place, retries_left, headers, payload, due_ms)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (queue, id) DO NOTHING",
     )?;
     let mut sent = Vec::new();
     for message in messages {
         let window = message.dedup_window;
-        if !window.is_zero() && dedup::is_there(change, message.id.as_str())? {
+        if !window.is_zero() && dedup::is_there(tx, message.id.as_str())? {
             sent.push(Sent {
                 id: message.id.clone(),
                 due_at_ms: None,
             });
             continue;
         }
-        let due_ms = due_ms(message.due, change.now);
-        let (state, place) = if due_ms <= change.now.ms {
-            (State::Ready, change.last_place())
+        let due_ms = due_ms(message.due, tx.now);
+        let (state, place) = if due_ms <= tx.now.ms {
+            (State::Ready, tx.last_place())
         } else {
             (State::Pending, signed(due_ms))
         };
         let written = insert.execute(params![
-            change.row.id,
+            tx.row.id,
             message.id.as_str(),
             code(state),
             place,
@@ -63,15 +63,11 @@ pub(super) fn send<'m>(
             (state == State::Pending).then_some(place),
         ])?;
         if written == 1 {
-            change.moved(None, Some(state));
-            change.row.totals.sent += 1;
-            change.wake |= state == State::Ready || head.is_none_or(|head| place < head);
+            tx.moved(None, Some(state));
+            tx.row.totals.sent += 1;
+            tx.wake |= state == State::Ready || head.is_none_or(|head| place < head);
             if !window.is_zero() {
-                dedup::keep(
-                    change,
-                    message.id.as_str(),
-                    due_ms.saturating_add(ms(window)),
-                )?;
+                dedup::keep(tx, message.id.as_str(), due_ms.saturating_add(ms(window)))?;
             }
         }
         sent.push(Sent {
@@ -134,34 +130,34 @@ pub(super) fn duties(
     })
 }
 
-pub(super) fn advance(change: &mut Change<'_>) -> Result<Advanced, Failure> {
-    let promoted = promote(change)?;
-    after_promotion(change, promoted)
+pub(super) fn advance(tx: &mut QueueTransaction<'_>) -> Result<Advanced, Failure> {
+    let promoted = promote(tx)?;
+    after_promotion(tx, promoted)
 }
 
 pub(super) fn advance_and_reserve(
-    change: &mut Change<'_>,
+    tx: &mut QueueTransaction<'_>,
     wanted: Reservation,
 ) -> Result<(Advanced, Vec<Delivery>), Failure> {
-    let promoted = promote(change)?;
-    let deliveries = reserve(change, wanted)?;
-    Ok((after_promotion(change, promoted)?, deliveries))
+    let promoted = promote(tx)?;
+    let deliveries = reserve(tx, wanted)?;
+    Ok((after_promotion(tx, promoted)?, deliveries))
 }
 
-fn after_promotion(change: &mut Change<'_>, promoted: usize) -> Result<Advanced, Failure> {
-    let expired = expire(change)?;
-    let buried = bury(change)?;
-    let more = promoted.max(expired).max(buried) == ADVANCE_STEP;
+fn after_promotion(tx: &mut QueueTransaction<'_>, promoted: usize) -> Result<Advanced, Failure> {
+    let expired = expire(tx)?;
+    let dead_lettered = dead_letter(tx)?;
+    let more = promoted.max(expired).max(dead_lettered) == ADVANCE_STEP;
     let Duties {
         waiting, next_in, ..
-    } = duties(change.tx, &change.row, change.now)?;
-    let (given_back, more_pages) = give_pages_back(change.tx)?;
-    change.smaller = given_back > 0;
+    } = duties(tx.tx, &tx.row, tx.now)?;
+    let (given_back, more_pages) = give_pages_back(tx.tx)?;
+    tx.smaller = given_back > 0;
     Ok(Advanced {
         promoted,
         adopted: 0,
         expired,
-        buried,
+        dead_lettered,
         more: more || more_pages,
         waiting,
         next_in,
@@ -169,39 +165,37 @@ fn after_promotion(change: &mut Change<'_>, promoted: usize) -> Result<Advanced,
 }
 
 /// The first of a state, up to a place: sequence numbers, and how often they have failed.
-fn first_up_to(change: &Change<'_>, state: State, place: i64) -> rusqlite::Result<Vec<(i64, i64)>> {
-    change
-        .tx
+fn first_up_to(
+    tx: &QueueTransaction<'_>,
+    state: State,
+    place: i64,
+) -> rusqlite::Result<Vec<(i64, i64)>> {
+    tx.tx
         .prepare_cached(
             "SELECT seq, failed FROM messages
              WHERE queue = ?1 AND state = ?2 AND place <= ?3 ORDER BY place, seq LIMIT ?4",
         )?
         .query_map(
-            params![
-                change.row.id,
-                code(state),
-                place,
-                signed(ADVANCE_STEP as u64)
-            ],
+            params![tx.row.id, code(state), place, signed(ADVANCE_STEP as u64)],
             |row| Ok((row.get(0)?, row.get(1)?)),
         )?
         .collect()
 }
 
 /// pending -> ready, or retry for what failed before.
-fn promote(change: &mut Change<'_>) -> Result<usize, Failure> {
-    if change.row.depth(State::Pending) == 0 {
+fn promote(tx: &mut QueueTransaction<'_>) -> Result<usize, Failure> {
+    if tx.row.depth(State::Pending) == 0 {
         return Ok(0);
     }
-    let due = first_up_to(change, State::Pending, signed(change.now.ms))?;
-    let mut update = change
+    let due = first_up_to(tx, State::Pending, signed(tx.now.ms))?;
+    let mut update = tx
         .tx
         .prepare_cached("UPDATE messages SET state = ?2, place = ?3 WHERE seq = ?1")?;
     for &(seq, failed) in &due {
         let to = waiting(failed);
-        let place = change.last_place();
+        let place = tx.last_place();
         update.execute(params![seq, code(to), place])?;
-        change.moved(Some(State::Pending), Some(to));
+        tx.moved(Some(State::Pending), Some(to));
     }
     Ok(due.len())
 }
@@ -216,15 +210,15 @@ pub(super) fn waiting(failed: i64) -> State {
 }
 
 /// unack -> retry, or garbage when no retries are left: their leases have ended.
-fn expire(change: &mut Change<'_>) -> Result<usize, Failure> {
-    if change.row.depth(State::Unack) == 0 {
+fn expire(tx: &mut QueueTransaction<'_>) -> Result<usize, Failure> {
+    if tx.row.depth(State::Unack) == 0 {
         return Ok(0);
     }
-    let ended = first_up_to(change, State::Unack, signed(change.now.ms))?;
+    let ended = first_up_to(tx, State::Unack, signed(tx.now.ms))?;
     for &(seq, failed) in &ended {
         let attempt = Attempt {
             attempt: count(failed).saturating_add(1),
-            at_ms: change.now.ms,
+            at_ms: tx.now.ms,
             class: "lease-ended".to_owned(),
             reason: "no answer before the lease ended".to_owned(),
             duration_ms: None,
@@ -237,28 +231,28 @@ fn expire(change: &mut Change<'_>) -> Result<usize, Failure> {
             is_final: false,
             attempt: &attempt,
         };
-        if let Some(held) = Held::of_expired(change.tx, seq)? {
-            held.fail(change, &failed)?;
-            change.row.totals.expired += 1;
+        if let Some(held) = Held::of_expired(tx.tx, seq)? {
+            held.fail(tx, &failed)?;
+            tx.row.totals.expired += 1;
         }
     }
     Ok(ended.len())
 }
 
 /// garbage -> dead letter.
-fn bury(change: &mut Change<'_>) -> Result<usize, Failure> {
-    if change.row.depth(State::Garbage) == 0 {
+fn dead_letter(tx: &mut QueueTransaction<'_>) -> Result<usize, Failure> {
+    if tx.row.depth(State::Garbage) == 0 {
         return Ok(0);
     }
-    let garbage = first_up_to(change, State::Garbage, i64::MAX)?;
-    let mut update = change
+    let garbage = first_up_to(tx, State::Garbage, i64::MAX)?;
+    let mut update = tx
         .tx
         .prepare_cached("UPDATE messages SET state = ?2, place = ?3 WHERE seq = ?1")?;
     for &(seq, _) in &garbage {
-        update.execute(params![seq, code(State::Dead), signed(change.now.ms)])?;
-        change.moved(Some(State::Garbage), Some(State::Dead));
+        update.execute(params![seq, code(State::Dead), signed(tx.now.ms)])?;
+        tx.moved(Some(State::Garbage), Some(State::Dead));
     }
-    change.row.totals.dead += garbage.len() as u64;
+    tx.row.totals.dead += garbage.len() as u64;
     Ok(garbage.len())
 }
 
@@ -290,31 +284,31 @@ fn give_pages_back(connection: &Connection) -> rusqlite::Result<(i64, bool)> {
 
 /// ready, retry -> unack.
 pub(super) fn reserve(
-    change: &mut Change<'_>,
+    tx: &mut QueueTransaction<'_>,
     wanted: Reservation,
 ) -> Result<Vec<Delivery>, Failure> {
-    if change.row.paused {
+    if tx.row.paused {
         return Ok(Vec::new());
     }
     let states = match wanted.first {
         First::Ready => [State::Ready, State::Retry],
         First::Retry => [State::Retry, State::Ready],
     };
-    let lease_end = signed(change.now.ceil_ms.saturating_add(ms(wanted.lease)));
+    let lease_end = signed(tx.now.ceil_ms.saturating_add(ms(wanted.lease)));
     let max = wanted.max.min(BATCH_MAX);
     let mut deliveries = Vec::new();
     for from in states {
-        if deliveries.len() == max || change.row.depth(from) == 0 {
+        if deliveries.len() == max || tx.row.depth(from) == 0 {
             continue;
         }
-        let found = in_line(change, from, max - deliveries.len())?;
-        let mut update = change.tx.prepare_cached(
+        let found = in_line(tx, from, max - deliveries.len())?;
+        let mut update = tx.tx.prepare_cached(
             "UPDATE messages SET state = 4, place = ?2, token = ?3 WHERE seq = ?1",
         )?;
         for (seq, mut delivery) in found {
-            let token = change.next_token();
+            let token = tx.next_token();
             update.execute(params![seq, lease_end, token])?;
-            change.moved(Some(from), Some(State::Unack));
+            tx.moved(Some(from), Some(State::Unack));
             delivery.claim.token = Token(format!("{seq}/{token}"));
             deliveries.push(delivery);
         }
@@ -324,18 +318,17 @@ pub(super) fn reserve(
 
 /// The first in line of a state, with their sequence numbers; without tokens yet.
 fn in_line(
-    change: &Change<'_>,
+    tx: &QueueTransaction<'_>,
     state: State,
     limit: usize,
 ) -> rusqlite::Result<Vec<(i64, Delivery)>> {
-    change
-        .tx
+    tx.tx
         .prepare_cached(
             "SELECT seq, id, payload, headers, failed, retries_left, due_ms FROM messages
              WHERE queue = ?1 AND state = ?2 ORDER BY place, seq LIMIT ?3",
         )?
         .query_map(
-            params![change.row.id, code(state), signed(limit as u64)],
+            params![tx.row.id, code(state), signed(limit as u64)],
             |row| {
                 let attempt = count(row.get(4)?).saturating_add(1);
                 let delivery = Delivery {
@@ -357,19 +350,19 @@ fn in_line(
 
 /// unack -> unack, with a later end.
 pub(super) fn extend(
-    change: &mut Change<'_>,
+    tx: &mut QueueTransaction<'_>,
     claims: &[Claim],
     lease: Duration,
 ) -> Result<Vec<Settled>, Failure> {
-    let lease_end = signed(change.now.ceil_ms.saturating_add(ms(lease)));
-    let mut update = change
+    let lease_end = signed(tx.now.ceil_ms.saturating_add(ms(lease)));
+    let mut update = tx
         .tx
         .prepare_cached("UPDATE messages SET place = ?2 WHERE seq = ?1")?;
     let mut seen = HashSet::new();
     let mut answers = Vec::with_capacity(claims.len());
     for claim in claims {
         // As in Redis: what is named twice counts once.
-        let held = Held::by(change, claim)?.filter(|held| seen.insert(held.seq));
+        let held = Held::by(tx, claim)?.filter(|held| seen.insert(held.seq));
         answers.push(match held {
             Some(held) => {
                 update.execute(params![held.seq, lease_end])?;

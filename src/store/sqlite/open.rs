@@ -10,10 +10,10 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use super::disk;
 use super::error::{Failure, store_error};
-use super::steps::Syncing;
 use super::thread::ConnectionThread;
+use super::transaction::Syncing;
 use super::wake::Wake;
-use super::{Room, SqliteStore};
+use super::{DiskReserve, SqliteStore};
 use crate::clock::Clock;
 use crate::store::{StoreError, StoreResult};
 
@@ -47,7 +47,7 @@ const FREE_MIN: u64 = 16 * 1024 * 1024;
 /// What survives what.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// What is accepted or settled is on the disk: it survives a power cut. Who has what in hand
+    /// What is accepted or settled is on the disk: it survives a power cut. Who has what in flight
     /// does not, for a power cut ends the hosts on the file as well.
     #[default]
     Full,
@@ -188,7 +188,7 @@ fn open(options: SqliteOptions) -> StoreResult<SqliteStore> {
         syncing: Arc::new(Syncing::new(
             path.is_some() && options.durability == Durability::Full,
         )),
-        room: path.map(|path| Room {
+        room: path.map(|path| DiskReserve {
             path,
             free_min: options.free_min,
         }),
@@ -259,7 +259,7 @@ fn connect_again(path: &Path, durability: Durability) -> rusqlite::Result<Connec
 }
 
 /// On macOS a plain flush leaves the data in the drive's own cache, which a power cut empties. Elsewhere
-/// these settings change nothing.
+/// these settings tx nothing.
 fn flush_drive(connection: &Connection, durability: Durability) -> rusqlite::Result<()> {
     let is_full = durability == Durability::Full;
     connection.pragma_update(None, "fullfsync", is_full)?;

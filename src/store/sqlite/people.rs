@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::dedup;
 use super::deliver::{due_ms, first_place_in, waiting};
 use super::error::Failure;
-use super::queue::{Change, QueueRow, code, count, signed, state, text, unsigned};
+use super::queue::{QueueRow, QueueTransaction, code, count, signed, state, text, unsigned};
 use crate::message::{Due, HistoryEntry, MessageId, NewMessage, QueueName, Record, State};
 use crate::store::common::{headers, history, ms};
 use crate::store::{BATCH_MAX, Cancelled, HostInfo, Page, Redriven, Rescheduled, SeenHost};
@@ -79,18 +79,18 @@ pub(super) fn list(
 
 /// pending, ready, retry -> (nowhere).
 pub(super) fn cancel(
-    change: &mut Change<'_>,
+    tx: &mut QueueTransaction<'_>,
     ids: &[MessageId],
 ) -> Result<Vec<Cancelled>, Failure> {
     let mut answers = Vec::with_capacity(ids.len());
     for id in ids {
-        answers.push(match find(change, id)? {
+        answers.push(match find(tx, id)? {
             Some((seq, from @ (State::Pending | State::Ready | State::Retry))) => {
-                remove(change, seq, from)?;
-                change.row.totals.cancelled += 1;
+                remove(tx, seq, from)?;
+                tx.row.totals.cancelled += 1;
                 Cancelled::Done
             }
-            Some((_, State::Unack)) => Cancelled::InHand,
+            Some((_, State::Unack)) => Cancelled::InFlight,
             _ => Cancelled::Unknown,
         });
     }
@@ -100,23 +100,23 @@ pub(super) fn cancel(
 /// pending -> ready, or retry for what failed before (due now); pending, ready, retry -> pending
 /// (due later).
 pub(super) fn reschedule(
-    change: &mut Change<'_>,
+    tx: &mut QueueTransaction<'_>,
     ids: &[MessageId],
     due: Due,
 ) -> Result<Vec<Rescheduled>, Failure> {
-    let due_ms = due_ms(due, change.now);
-    let is_now = due_ms <= change.now.ms;
-    let head = first_place_in(change.tx, change.row.id, State::Pending)?;
-    let mut find = change
+    let due_ms = due_ms(due, tx.now);
+    let is_now = due_ms <= tx.now.ms;
+    let head = first_place_in(tx.tx, tx.row.id, State::Pending)?;
+    let mut find = tx
         .tx
         .prepare_cached("SELECT seq, state, failed FROM messages WHERE queue = ?1 AND id = ?2")?;
-    let mut update = change
+    let mut update = tx
         .tx
         .prepare_cached("UPDATE messages SET state = ?2, place = ?3, due_ms = ?4 WHERE seq = ?1")?;
     let mut answers = Vec::with_capacity(ids.len());
     for id in ids {
         let found: Option<(i64, i64, i64)> = find
-            .query_row(params![change.row.id, id.as_str()], |row| {
+            .query_row(params![tx.row.id, id.as_str()], |row| {
                 Ok((row.get(0)?, row.get(1)?, row.get(2)?))
             })
             .optional()?;
@@ -124,7 +124,7 @@ pub(super) fn reschedule(
         let (seq, from, failed) = match found {
             Some(found @ (_, State::Pending | State::Ready | State::Retry, _)) => found,
             Some((_, State::Unack, _)) => {
-                answers.push(Rescheduled::InHand);
+                answers.push(Rescheduled::InFlight);
                 continue;
             }
             _ => {
@@ -134,13 +134,13 @@ pub(super) fn reschedule(
         };
         if !is_now || from == State::Pending {
             let (to, place) = if is_now {
-                (waiting(failed), change.last_place())
+                (waiting(failed), tx.last_place())
             } else {
                 (State::Pending, signed(due_ms))
             };
             update.execute(params![seq, code(to), place, signed(due_ms)])?;
-            change.moved(Some(from), Some(to));
-            change.wake |= is_now || head.is_none_or(|head| place < head);
+            tx.moved(Some(from), Some(to));
+            tx.wake |= is_now || head.is_none_or(|head| place < head);
         }
         answers.push(Rescheduled::At(due_ms));
     }
@@ -148,43 +148,44 @@ pub(super) fn reschedule(
 }
 
 /// Hosts learn of it with their next reservation; those that sleep are woken when it ends.
-pub(super) fn set_paused(change: &mut Change<'_>, paused: bool) {
-    change.row.paused = paused;
-    change.wake = !paused;
+pub(super) fn set_paused(tx: &mut QueueTransaction<'_>, paused: bool) {
+    tx.row.paused = paused;
+    tx.wake = !paused;
 }
 
 /// Where a message is.
-pub(super) fn find(change: &Change<'_>, id: &MessageId) -> rusqlite::Result<Option<(i64, State)>> {
-    change
-        .tx
+pub(super) fn find(
+    tx: &QueueTransaction<'_>,
+    id: &MessageId,
+) -> rusqlite::Result<Option<(i64, State)>> {
+    tx.tx
         .prepare_cached("SELECT seq, state FROM messages WHERE queue = ?1 AND id = ?2")?
-        .query_row(params![change.row.id, id.as_str()], |row| {
+        .query_row(params![tx.row.id, id.as_str()], |row| {
             Ok((row.get(0)?, state(row.get(1)?)))
         })
         .optional()
 }
 
 /// Takes a message out of the queue.
-pub(super) fn remove(change: &mut Change<'_>, seq: i64, from: State) -> rusqlite::Result<()> {
-    change
-        .tx
+pub(super) fn remove(tx: &mut QueueTransaction<'_>, seq: i64, from: State) -> rusqlite::Result<()> {
+    tx.tx
         .prepare_cached("DELETE FROM messages WHERE seq = ?1")?
         .execute([seq])?;
-    change.moved(Some(from), None);
+    tx.moved(Some(from), None);
     Ok(())
 }
 
 /// dead letter -> (nowhere).
 pub(super) fn delete_dead(
-    change: &mut Change<'_>,
+    tx: &mut QueueTransaction<'_>,
     ids: &[MessageId],
 ) -> Result<Vec<bool>, Failure> {
     let mut answers = Vec::with_capacity(ids.len());
     for id in ids {
-        let dead = find(change, id)?.filter(|(_, state)| *state == State::Dead);
+        let dead = find(tx, id)?.filter(|(_, state)| *state == State::Dead);
         if let Some((seq, _)) = dead {
-            remove(change, seq, State::Dead)?;
-            change.row.totals.deleted += 1;
+            remove(tx, seq, State::Dead)?;
+            tx.row.totals.deleted += 1;
         }
         answers.push(dead.is_some());
     }
@@ -193,42 +194,42 @@ pub(super) fn delete_dead(
 
 /// dead letter -> ready, under a new id.
 pub(super) fn redrive(
-    change: &mut Change<'_>,
+    tx: &mut QueueTransaction<'_>,
     ids: &[MessageId],
     retries: Option<u32>,
 ) -> Result<Vec<Redriven>, Failure> {
     let mut answers = Vec::with_capacity(ids.len());
     for id in ids {
-        answers.push(redrive_one(change, id, retries)?);
+        answers.push(redrive_one(tx, id, retries)?);
     }
     Ok(answers)
 }
 
 fn redrive_one(
-    change: &mut Change<'_>,
+    tx: &mut QueueTransaction<'_>,
     id: &MessageId,
     retries: Option<u32>,
 ) -> Result<Redriven, Failure> {
-    let Some(dead) = DeadLetter::find(change, id)? else {
+    let Some(dead) = DeadLetter::find(tx, id)? else {
         return Ok(Redriven::Unknown);
     };
     if dead.is_missing {
         return Ok(Redriven::PayloadMissing);
     }
-    let new = dead.send_again(change, id, None, retries)?;
-    remove(change, dead.seq, State::Dead)?;
+    let new = dead.send_again(tx, id, None, retries)?;
+    remove(tx, dead.seq, State::Dead)?;
     Ok(Redriven::As(new))
 }
 
 /// dead letter -> ready, under a new id, and the dead letter stays.
 pub(super) fn redrive_edited(
-    change: &mut Change<'_>,
+    tx: &mut QueueTransaction<'_>,
     id: &MessageId,
     payload: &[u8],
     retries: Option<u32>,
 ) -> Result<Redriven, Failure> {
-    Ok(match DeadLetter::find(change, id)? {
-        Some(dead) => Redriven::As(dead.send_again(change, id, Some(payload), retries)?),
+    Ok(match DeadLetter::find(tx, id)? {
+        Some(dead) => Redriven::As(dead.send_again(tx, id, Some(payload), retries)?),
         None => Redriven::Unknown,
     })
 }
@@ -243,14 +244,13 @@ struct DeadLetter {
 }
 
 impl DeadLetter {
-    fn find(change: &Change<'_>, id: &MessageId) -> rusqlite::Result<Option<Self>> {
-        change
-            .tx
+    fn find(tx: &QueueTransaction<'_>, id: &MessageId) -> rusqlite::Result<Option<Self>> {
+        tx.tx
             .prepare_cached(
                 "SELECT seq, failed, retries_left, payload IS NULL FROM messages
                  WHERE queue = ?1 AND id = ?2 AND state = 7",
             )?
-            .query_row(params![change.row.id, id.as_str()], |row| {
+            .query_row(params![tx.row.id, id.as_str()], |row| {
                 Ok(Self {
                     seq: row.get(0)?,
                     failed: row.get(1)?,
@@ -264,7 +264,7 @@ impl DeadLetter {
     /// Makes a new message of it, with its own payload or another.
     fn send_again(
         &self,
-        change: &mut Change<'_>,
+        tx: &mut QueueTransaction<'_>,
         id: &MessageId,
         payload: Option<&[u8]>,
         retries: Option<u32>,
@@ -277,11 +277,10 @@ impl DeadLetter {
         let new = MessageId::new();
         let origin = HistoryEntry::Redriven {
             redriven_from: id.to_string(),
-            at_ms: change.now.ms,
+            at_ms: tx.now.ms,
         };
-        let place = change.last_place();
-        change
-            .tx
+        let place = tx.last_place();
+        tx.tx
             .prepare_cached(
                 "INSERT INTO messages
                    (queue, id, state, place, retries_left, headers, history, payload)
@@ -296,9 +295,9 @@ impl DeadLetter {
                 serde_json::json!(origin).to_string(),
                 payload,
             ])?;
-        change.moved(None, Some(State::Ready));
-        change.row.totals.redriven += 1;
-        change.wake = true;
+        tx.moved(None, Some(State::Ready));
+        tx.row.totals.redriven += 1;
+        tx.wake = true;
         Ok(new)
     }
 }
@@ -314,40 +313,37 @@ pub(super) fn queues(connection: &Connection) -> rusqlite::Result<Vec<QueueName>
 }
 
 pub(super) fn heartbeat(
-    change: &mut Change<'_>,
+    tx: &mut QueueTransaction<'_>,
     host: &HostInfo,
     silence: Duration,
 ) -> Result<(), Failure> {
-    forget_silent(change, change.now.ms.saturating_sub(ms(silence)))?;
-    dedup::forget(change, dedup::FORGOTTEN_PER_HEARTBEAT)?;
-    change
-        .tx
+    forget_silent(tx, tx.now.ms.saturating_sub(ms(silence)))?;
+    dedup::forget(tx, dedup::FORGOTTEN_PER_HEARTBEAT)?;
+    tx.tx
         .prepare_cached(
             "INSERT OR REPLACE INTO hosts (queue, host, beat_ms, info) VALUES (?1, ?2, ?3, ?4)",
         )?
         .execute(params![
-            change.row.id,
+            tx.row.id,
             host.id,
-            signed(change.now.ms),
+            signed(tx.now.ms),
             serde_json::json!(host).to_string(),
         ])?;
     Ok(())
 }
 
 /// A host that dies without leave is forgotten by the next heartbeat of any other.
-fn forget_silent(change: &Change<'_>, until_ms: u64) -> rusqlite::Result<()> {
-    change
-        .tx
+fn forget_silent(tx: &QueueTransaction<'_>, until_ms: u64) -> rusqlite::Result<()> {
+    tx.tx
         .prepare_cached("DELETE FROM hosts WHERE queue = ?1 AND beat_ms <= ?2")?
-        .execute(params![change.row.id, signed(until_ms)])?;
+        .execute(params![tx.row.id, signed(until_ms)])?;
     Ok(())
 }
 
-pub(super) fn leave(change: &mut Change<'_>, host_id: &str) -> Result<(), Failure> {
-    change
-        .tx
+pub(super) fn leave(tx: &mut QueueTransaction<'_>, host_id: &str) -> Result<(), Failure> {
+    tx.tx
         .prepare_cached("DELETE FROM hosts WHERE queue = ?1 AND host = ?2")?
-        .execute(params![change.row.id, host_id])?;
+        .execute(params![tx.row.id, host_id])?;
     Ok(())
 }
 

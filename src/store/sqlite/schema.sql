@@ -1,7 +1,7 @@
 -- The file of the embedded store, schema 1: what a new file starts with, and never changed, since
 -- there are files of it. What came after is in schema_N.sql. All times are unix milliseconds.
 --
--- A row with a large payload is cheap to change only while its size stays the same: then SQLite
+-- A row with a large payload is cheap to tx only while its size stays the same: then SQLite
 -- writes the page that changes and not the payload again. So what changes between a send and an ack
 -- is a number that takes as many bytes before as after: six for times, places and tokens (these two
 -- count from 2^40), one for a state (0 and 1 would take none).

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::Room;
+use super::DiskReserve;
 use super::deliver::{self, waiting};
 use super::error::Failure;
-use super::queue::{Change, code, signed, text};
+use super::queue::{QueueTransaction, code, signed, text};
 use crate::message::{Attempt, Claim, Outgoing, State};
 use crate::store::common::{append_history, by_queue, ms};
 use crate::store::{Settled, Settlement};
@@ -46,18 +46,17 @@ impl Held {
     }
 
     /// The message that a claim holds; none when its lease is lost.
-    pub(super) fn by(change: &Change<'_>, claim: &Claim) -> rusqlite::Result<Option<Self>> {
+    pub(super) fn by(tx: &QueueTransaction<'_>, claim: &Claim) -> rusqlite::Result<Option<Self>> {
         let Some((seq, token)) = parts(claim) else {
             return Ok(None);
         };
-        change
-            .tx
+        tx.tx
             .prepare_cached(
                 "SELECT seq, failed, retries_left, history FROM messages
                  WHERE seq = ?1 AND token = ?2 AND queue = ?3 AND id = ?4 AND state = 4",
             )?
             .query_row(
-                params![seq, token, change.row.id, claim.id.as_str()],
+                params![seq, token, tx.row.id, claim.id.as_str()],
                 Self::read,
             )
             .optional()
@@ -75,19 +74,22 @@ impl Held {
     }
 
     /// unack -> pending (a delay), retry (at once), or garbage (no retries left, or final).
-    pub(super) fn fail(self, change: &mut Change<'_>, how: &Failed<'_>) -> Result<(), Failure> {
+    pub(super) fn fail(
+        self,
+        tx: &mut QueueTransaction<'_>,
+        how: &Failed<'_>,
+    ) -> Result<(), Failure> {
         let is_over = how.is_final || self.retries_left <= 0;
         let (to, place) = match how.delay {
             _ if is_over => (State::Garbage, 0),
             Some(delay) => {
-                let due_ms = change.now.ceil_ms.saturating_add(ms(delay));
+                let due_ms = tx.now.ceil_ms.saturating_add(ms(delay));
                 (State::Pending, signed(due_ms))
             }
-            None => (State::Retry, change.last_place()),
+            None => (State::Retry, tx.last_place()),
         };
         let line = serde_json::json!(how.attempt).to_string();
-        change
-            .tx
+        tx.tx
             .prepare_cached(
                 "UPDATE messages SET state = ?2, place = ?3, due_ms = ?7, failed = ?4,
                  retries_left = ?5, history = ?6 WHERE seq = ?1",
@@ -101,24 +103,24 @@ impl Held {
                 append_history(&self.history, &line),
                 (to == State::Pending).then_some(place),
             ])?;
-        change.moved(Some(State::Unack), Some(to));
+        tx.moved(Some(State::Unack), Some(to));
         Ok(())
     }
 }
 
 pub(super) fn settle(
-    change: &mut Change<'_>,
+    tx: &mut QueueTransaction<'_>,
     settlements: &[(Claim, Settlement)],
-    room: Option<&Room>,
+    room: Option<&DiskReserve>,
 ) -> Result<Vec<Settled>, Failure> {
     let mut answers = Vec::with_capacity(settlements.len());
     for (claim, settlement) in settlements {
         let failed = match settlement {
             Settlement::Ack { outbox } => {
                 answers.push(if outbox.is_empty() {
-                    ack(change, claim)?
+                    ack(tx, claim)?
                 } else {
-                    ack_and_send(change, claim, outbox, room)?
+                    ack_and_send(tx, claim, outbox, room)?
                 });
                 continue;
             }
@@ -133,12 +135,12 @@ pub(super) fn settle(
                 attempt,
             },
         };
-        let Some(held) = Held::by(change, claim)? else {
+        let Some(held) = Held::by(tx, claim)? else {
             answers.push(Settled::LeaseLost);
             continue;
         };
-        held.fail(change, &failed)?;
-        let totals = &mut change.row.totals;
+        held.fail(tx, &failed)?;
+        let totals = &mut tx.row.totals;
         *(if failed.is_final {
             &mut totals.rejected
         } else {
@@ -150,64 +152,66 @@ pub(super) fn settle(
 }
 
 /// unack -> (nowhere).
-fn ack(change: &mut Change<'_>, claim: &Claim) -> Result<Settled, Failure> {
+fn ack(tx: &mut QueueTransaction<'_>, claim: &Claim) -> Result<Settled, Failure> {
     let Some((seq, token)) = parts(claim) else {
         return Ok(Settled::LeaseLost);
     };
-    let deleted = change
+    let deleted = tx
         .tx
         .prepare_cached(
             "DELETE FROM messages WHERE seq = ?1 AND token = ?2 AND queue = ?3 AND id = ?4 AND state = 4",
         )?
-        .execute(params![seq, token, change.row.id, claim.id.as_str()])?;
+        .execute(params![seq, token, tx.row.id, claim.id.as_str()])?;
     if deleted == 0 {
         return Ok(Settled::LeaseLost);
     }
-    change.moved(Some(State::Unack), None);
-    change.row.totals.acked += 1;
+    tx.moved(Some(State::Unack), None);
+    tx.row.totals.acked += 1;
     Ok(Settled::Done)
 }
 
 /// An ack, and each new message (nowhere) -> ready when already due, else -> pending. Sent before the
 /// acked one is gone, so that its id is not taken for a free one.
 fn ack_and_send(
-    change: &mut Change<'_>,
+    tx: &mut QueueTransaction<'_>,
     claim: &Claim,
     outbox: &[Outgoing],
-    room: Option<&Room>,
+    room: Option<&DiskReserve>,
 ) -> Result<Settled, Failure> {
-    if Held::by(change, claim)?.is_none() {
+    if Held::by(tx, claim)?.is_none() {
         return Ok(Settled::LeaseLost);
     }
-    match room.map_or(Ok(()), Room::check) {
+    match room.map_or(Ok(()), DiskReserve::check) {
         Err(Failure::NoRoom { .. }) => return Ok(Settled::Refused),
         checked => checked?,
     }
     for (queue, messages) in by_queue(outbox) {
-        change.with(queue, |to| deliver::send(to, messages))?;
+        tx.with(queue, |to| deliver::send(to, messages))?;
     }
-    ack(change, claim)
+    ack(tx, claim)
 }
 
 /// unack -> ready, or retry for what failed before; first in line in both.
-pub(super) fn release(change: &mut Change<'_>, claims: &[Claim]) -> Result<Vec<Settled>, Failure> {
+pub(super) fn release(
+    tx: &mut QueueTransaction<'_>,
+    claims: &[Claim],
+) -> Result<Vec<Settled>, Failure> {
     let mut answers = Vec::with_capacity(claims.len());
     for claim in claims {
-        let Some(held) = Held::by(change, claim)? else {
+        let Some(held) = Held::by(tx, claim)? else {
             answers.push(Settled::LeaseLost);
             continue;
         };
         let to = waiting(held.failed);
-        let place = change.first_place();
-        change
-            .tx
+        let place = tx.first_place();
+        tx.tx
             .prepare_cached(
                 "UPDATE messages SET state = ?2, place = ?3, due_ms = NULL WHERE seq = ?1",
             )?
             .execute(params![held.seq, code(to), place])?;
-        change.moved(Some(State::Unack), Some(to));
-        change.row.totals.released += 1;
-        change.wake = true;
+        tx.moved(Some(State::Unack), Some(to));
+        tx.row.totals.released += 1;
+        tx.wake = true;
         answers.push(Settled::Done);
     }
     Ok(answers)

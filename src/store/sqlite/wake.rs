@@ -13,10 +13,10 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 
 use super::disk;
 use crate::message::QueueName;
-use crate::store::bells::Bells;
+use crate::store::notifier::Notifier;
 
 pub(super) struct Wake {
-    bells: Arc<Bells>,
+    notifier: Arc<Notifier>,
     companion: Option<Companion>,
 }
 
@@ -51,14 +51,14 @@ impl Wake {
             }
         };
         Ok(Self {
-            bells: Arc::default(),
+            notifier: Arc::default(),
             companion,
         })
     }
 
     /// Wakes all who wait, here and in other processes. A hint, which may be lost.
     pub(super) fn call(&self) {
-        self.bells.ring_all();
+        self.notifier.notify_all();
         if let Some(companion) = &self.companion {
             let _ = companion.file.write_at(b"w", 0);
         }
@@ -66,24 +66,26 @@ impl Wake {
 
     /// Returns at the next call, or at once when there was one since the last for one of these
     /// queues. A call does not tell which queue it is about.
-    pub(super) async fn heard(&self, queues: &[QueueName]) {
+    pub(super) async fn notified(&self, queues: &[QueueName]) {
         if let Some(companion) = &self.companion {
-            companion.watch(&self.bells);
+            companion.watch(&self.notifier);
         }
-        self.bells.heard(queues.iter().map(QueueName::as_str)).await;
+        self.notifier
+            .notified(queues.iter().map(QueueName::as_str))
+            .await;
     }
 }
 
 impl Companion {
-    fn watch(&self, bells: &Arc<Bells>) {
+    fn watch(&self, notifier: &Arc<Notifier>) {
         let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
         if !matches!(*watcher, Watching::NotYet) {
             return;
         }
-        let heard = Arc::clone(bells);
+        let shared = Arc::clone(notifier);
         let made = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
             if event.is_ok_and(|event| event.kind.is_modify()) {
-                heard.ring_all();
+                shared.notify_all();
             }
         })
         .and_then(|mut made| {
@@ -101,6 +103,6 @@ impl Companion {
             }
         };
         // What was sent while nobody watched is not heard: look once.
-        bells.ring_all();
+        notifier.notify_all();
     }
 }

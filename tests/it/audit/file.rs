@@ -62,16 +62,16 @@ impl Damaged {
         assert_eq!((found(&of_file), found(&of_queue)), (vec![], vec![]));
     }
 
-    /// Exactly this is named, then mended, then nothing is wrong.
+    /// Exactly this is named, then repaired, then nothing is wrong.
     async fn named_and_mended(&self, expected: &[(FindingKind, u64)]) -> AuditReport {
         let report = audit(&self.store, false).await;
         assert_eq!(found(&report), expected);
-        assert!(!report.is_mended());
+        assert!(!report.is_repaired());
         // The same again: nothing was changed.
         assert_eq!(audit(&self.store, false).await, report);
         let report = audit(&self.store, true).await;
         assert_eq!(found(&report), expected);
-        assert!(report.is_mended(), "{report:?}");
+        assert!(report.is_repaired(), "{report:?}");
         self.is_clean().await;
         report
     }
@@ -270,7 +270,7 @@ async fn a_damaged_page_is_named_and_nothing_is_changed() {
     let report = store.audit_store(true).await.unwrap();
     let kinds: BTreeSet<FindingKind> = report.0.iter().map(|findings| findings.kind).collect();
     assert_eq!(kinds, BTreeSet::from([FindingKind::Damaged]));
-    assert!(!report.is_mended());
+    assert!(!report.is_repaired());
     drop(store);
     // Opening may have noted in the header that it is open.
     assert!(std::fs::read(&path).unwrap()[4096..] == bytes[4096..]);

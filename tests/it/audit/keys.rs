@@ -54,7 +54,7 @@ async fn named_and_mended(
     assert_eq!(server.dump(), before);
     let report = audit(store, true).await;
     assert_eq!(found(&report), expected);
-    assert!(report.is_mended(), "{report:?}");
+    assert!(report.is_repaired(), "{report:?}");
     let after = server.dump();
     assert_eq!(found(&audit(store, true).await), []);
     assert_eq!(server.dump(), after);
@@ -171,7 +171,7 @@ async fn a_lease_that_runs_is_left_alone_though_the_payload_is_gone() {
     for repair in [false, true] {
         let report = audit(&*store, repair).await;
         assert_eq!(done(&report, FindingKind::PayloadMissing), [0, 0, 1, 1]);
-        assert!(!report.is_mended());
+        assert!(!report.is_repaired());
         assert_eq!(server.dump(), before);
     }
     // The handler had read it.
@@ -384,7 +384,7 @@ async fn ids_may_be_any_bytes() {
     assert_eq!(found(&audit(&*store, false).await), expected);
     let report = audit(&*store, true).await;
     assert_eq!(
-        (found(&report), report.is_mended()),
+        (found(&report), report.is_repaired()),
         (expected.into(), true)
     );
     assert_eq!(found(&audit(&*store, true).await), []);
@@ -505,7 +505,7 @@ async fn a_queue_of_many_pages_is_audited_whole() {
         (FindingKind::TwoStates, 300),
     ];
     assert_eq!(found(&report), expected);
-    assert!(report.is_mended());
+    assert!(report.is_repaired());
     assert_eq!(found(&audit(&*store, true).await), []);
     assert_eq!(depths(&*store).await, [5400, 5700, 0, 0, 900]);
 }
@@ -553,7 +553,7 @@ async fn a_repair_that_is_cut_off_anywhere_is_ended_by_another() {
             })
             .await
         };
-        assert!(audit(&*store, true).await.is_mended());
+        assert!(audit(&*store, true).await.is_repaired());
         assert_eq!(found(&audit(&*store, true).await), []);
         nothing_is_lost(&*store, &filled, &[]).await;
         if is_done {

@@ -162,7 +162,7 @@ async fn beside_a_host_only_what_is_damaged_is_mended() {
             orphans += 1;
             for findings in audit(&*store, true).await.0 {
                 assert_eq!(findings.kind, FindingKind::OrphanPayload);
-                buried += findings.buried;
+                buried += findings.dead_lettered;
             }
         }
     }

@@ -366,10 +366,10 @@ pub(crate) async fn one_step_moves_a_bounded_number(store: &dyn Store) {
     }
     while !reserve(store, BATCH_MAX, SHORT).await.is_empty() {}
     while buried < count {
-        let advanced = advance_until(store, |a| a.expired + a.buried > 0).await;
-        assert!(advanced.expired <= BATCH_MAX && advanced.buried <= BATCH_MAX);
+        let advanced = advance_until(store, |a| a.expired + a.dead_lettered > 0).await;
+        assert!(advanced.expired <= BATCH_MAX && advanced.dead_lettered <= BATCH_MAX);
         expired += advanced.expired;
-        buried += advanced.buried;
+        buried += advanced.dead_lettered;
     }
     assert_eq!((promoted, expired, buried), (count, count, count));
     assert_eq!(depths(store).await, [0, 0, 0, 0, count as u64]);

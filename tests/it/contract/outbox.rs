@@ -27,10 +27,10 @@ pub(crate) fn ack_with(outbox: &[Outgoing]) -> Settlement {
     }
 }
 
-/// Sends so many messages and takes them in hand.
-pub(crate) async fn in_hand(store: &dyn Store, count: usize) -> Vec<Claim> {
+/// Sends so many messages and takes them in flight.
+pub(crate) async fn in_flight(store: &dyn Store, count: usize) -> Vec<Claim> {
     for n in 0..count {
-        send(store, &format!("in hand {n}"), Due::NOW, 3).await;
+        send(store, &format!("in flight {n}"), Due::NOW, 3).await;
     }
     let deliveries = reserve(store, count, LONG).await;
     assert_eq!(deliveries.len(), count);
@@ -60,7 +60,7 @@ pub(crate) async fn an_ack_takes_messages_to_its_own_and_to_other_queues(store: 
         .send(&other("known"), &[earlier.clone()])
         .await
         .unwrap();
-    let claim = in_hand(store, 1).await.remove(0);
+    let claim = in_flight(store, 1).await.remove(0);
     let headers = vec![("k".to_owned(), "v\n\"".to_owned())];
     let one = NewMessage {
         headers: headers.clone(),
@@ -125,7 +125,7 @@ pub(crate) async fn only_an_ack_that_is_done_sends(store: &dyn Store) {
         to("q", NewMessage::new("own")),
         to("other", NewMessage::new("other")),
     ];
-    let [nacked, rejected, acked] = in_hand(store, 3).await.try_into().unwrap();
+    let [nacked, rejected, acked] = in_flight(store, 3).await.try_into().unwrap();
     settle(store, &nacked, nack(None)).await;
     settle(store, &rejected, reject()).await;
     for stale in [&nacked, &rejected] {
@@ -154,7 +154,7 @@ pub(crate) async fn only_an_ack_that_is_done_sends(store: &dyn Store) {
 }
 
 pub(crate) async fn an_id_that_lives_is_not_sent_along_again(store: &dyn Store) {
-    let claim = in_hand(store, 1).await.remove(0);
+    let claim = in_flight(store, 1).await.remove(0);
     let waits = send(store, "waits", Due::NOW, 3).await;
     let twin = NewMessage::new("twin");
     let with_id = |id: &MessageId| NewMessage {
@@ -190,7 +190,7 @@ pub(crate) async fn an_id_that_lives_is_not_sent_along_again(store: &dyn Store) 
 }
 
 pub(crate) async fn a_full_outbox_is_accepted_whole(store: &dyn Store) {
-    let claims = in_hand(store, 3).await;
+    let claims = in_flight(store, 3).await;
     let message = |n: usize| NewMessage {
         headers: vec![("n".to_owned(), n.to_string())],
         due: Due::In(LONG * u32::from(n.is_multiple_of(3))),
@@ -216,7 +216,7 @@ pub(crate) async fn a_full_outbox_is_accepted_whole(store: &dyn Store) {
 }
 
 pub(crate) async fn a_batch_with_outboxes_is_answered_in_order(store: &dyn Store) {
-    let [a, b, c, d, stale] = in_hand(store, 5).await.try_into().unwrap();
+    let [a, b, c, d, stale] = in_flight(store, 5).await.try_into().unwrap();
     settle(store, &stale, Settlement::ACK).await;
     let one = || ack_with(&[to("other", NewMessage::new("x"))]);
     let batch = [
@@ -249,7 +249,7 @@ pub(crate) async fn a_batch_with_outboxes_is_answered_in_order(store: &dyn Store
 
 pub(crate) async fn a_wait_ends_with_what_an_ack_sends(store: &dyn Store) {
     let queues = [other("other")];
-    let claims = in_hand(store, 150).await;
+    let claims = in_flight(store, 150).await;
     // A first wait may end by itself, since something may have happened before it.
     for claims in claims.chunks(50) {
         let waited = async {

@@ -182,7 +182,7 @@ pub(crate) async fn a_large_batch_is_accepted_whole(store: &dyn Store) {
 }
 
 pub(crate) async fn what_waits_can_be_cancelled_and_nothing_else(store: &dyn Store) {
-    let in_hand = send(store, "in hand", Due::NOW, 3).await;
+    let in_flight = send(store, "in flight", Due::NOW, 3).await;
     let failed = send(store, "failed", Due::NOW, 3).await;
     for delivery in reserve(store, 2, LONG).await {
         if delivery.claim.id == failed {
@@ -192,7 +192,7 @@ pub(crate) async fn what_waits_can_be_cancelled_and_nothing_else(store: &dyn Sto
     let ready = send(store, "ready", Due::NOW, 3).await;
     let pending = send(store, "pending", Due::In(LONG), 3).await;
     let unknown = MessageId::new();
-    let ids = [pending, ready, failed, in_hand.clone(), unknown];
+    let ids = [pending, ready, failed, in_flight.clone(), unknown];
     let answers = store.cancel(&queue(), &ids).await.unwrap();
     assert_eq!(
         answers,
@@ -200,7 +200,7 @@ pub(crate) async fn what_waits_can_be_cancelled_and_nothing_else(store: &dyn Sto
             Cancelled::Done,
             Cancelled::Done,
             Cancelled::Done,
-            Cancelled::InHand,
+            Cancelled::InFlight,
             Cancelled::Unknown
         ]
     );
@@ -212,7 +212,7 @@ pub(crate) async fn what_waits_can_be_cancelled_and_nothing_else(store: &dyn Sto
         store.cancel(&queue(), &ids[..3]).await.unwrap(),
         [Cancelled::Unknown; 3]
     );
-    assert_eq!(state_of(store, &in_hand).await, Some(State::Unack));
+    assert_eq!(state_of(store, &in_flight).await, Some(State::Unack));
 }
 
 pub(crate) async fn the_queue_is_listed_once_it_was_used(store: &dyn Store) {

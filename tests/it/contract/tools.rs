@@ -106,7 +106,7 @@ pub(crate) async fn advance_until(store: &dyn Store, done: impl Fn(&Advanced) ->
 
 /// Buries what is in garbage.
 pub(crate) async fn bury(store: &dyn Store) {
-    advance_until(store, |advanced| advanced.buried > 0).await;
+    advance_until(store, |advanced| advanced.dead_lettered > 0).await;
 }
 
 pub(crate) async fn state_of(store: &dyn Store, id: &MessageId) -> Option<State> {

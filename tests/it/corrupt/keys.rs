@@ -265,7 +265,8 @@ async fn a_copy_refuses_an_id_that_is_no_text() {
     push.arg("{dp:q}:ready").arg(b"\xff\xfe".as_slice());
     let () = push.query(&mut from.connection()).unwrap();
     let (one, other) = (from.store().await, to.store().await);
-    let copied = dqhost::store::copy::copy_queue(&*one, &*other, &queue(), false, |_| {}).await;
+    let copied =
+        dqhost::store::move_queue::move_queue(&*one, &*other, &queue(), false, |_| {}).await;
     let error = copied.unwrap_err().to_string();
     assert!(error.contains("is no text"), "{error}");
     // In the other direction what has "arrived" cannot be found in the first store.
@@ -274,6 +275,7 @@ async fn a_copy_refuses_an_id_that_is_no_text() {
     let () = add.query(&mut to.connection()).unwrap();
     let () = from.command(&["FLUSHALL"]);
     crate::contract::tools::send(&*one, "x", dqhost::message::Due::NOW, 3).await;
-    let copied = dqhost::store::copy::copy_queue(&*one, &*other, &queue(), true, |_| {}).await;
+    let copied =
+        dqhost::store::move_queue::move_queue(&*one, &*other, &queue(), true, |_| {}).await;
     assert!(copied.is_ok(), "{copied:?}");
 }

@@ -143,7 +143,7 @@ pub(super) async fn steer(store: &dyn Store, queue: &QueueName, ids: &[MessageId
         renamed: true,
         run: run.to_owned(),
     };
-    check("meet", store.meet(queue, &peer).await);
+    check("begin_transfer", store.begin_transfer(queue, &peer).await);
     let taken = check("export", store.export(queue, run, 20).await);
     for record in taken.into_iter().flatten() {
         let id = [record.id.clone()];
@@ -152,9 +152,12 @@ pub(super) async fn steer(store: &dyn Store, queue: &QueueName, ids: &[MessageId
             ..record
         };
         check("import", store.import(queue, run, &[copy]).await);
-        check("admit", store.admit(queue, run, &id).await);
+        check("commit_import", store.commit_import(queue, run, &id).await);
     }
-    check("discard", store.discard(queue, run, ids).await);
+    check(
+        "remove_exported",
+        store.remove_exported(queue, run, ids).await,
+    );
     // Last, since it gives each a payload.
     for id in ids {
         let once = NewMessage {

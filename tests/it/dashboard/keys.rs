@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use dqhost::control::{Bulk, Command, Notice, Seen};
+use dqhost::control::{Bulk, Command, Notice, QueryResult};
 use dqhost::dashboard::keymap::{self, Key, Scope};
 use dqhost::dashboard::picture;
 use dqhost::dashboard::update::{Effect, Event};
@@ -24,7 +24,7 @@ fn at(scope: Scope) -> Sample {
         Scope::Messages => "2",
         Scope::Groups => "3",
         Scope::Letters | Scope::Message | Scope::Confirm | Scope::Editor => "3\n",
-        Scope::InHand => "4",
+        Scope::InFlight => "4",
         Scope::Log => "5",
         Scope::Help => "?",
         Scope::Prompt => ":",
@@ -107,7 +107,7 @@ fn every_key_in_every_place() {
                 let mut sample = at(scope);
                 let effects = sample.event(Event::Key(event(*key)));
                 let asks = |effect: &&Effect| {
-                    !matches!(effect, Effect::Command(dqhost::control::Command::Look(_)))
+                    !matches!(effect, Effect::Command(dqhost::control::Command::Query(_)))
                 };
                 let effects: Vec<&Effect> = effects.iter().filter(asks).collect();
                 writeln!(
@@ -147,7 +147,7 @@ r", "2C", "4K", "q",
             }
             assert_eq!(sample.state.scope(), Scope::Confirm, "{keys}");
             let effects = sample.type_in(if yes { "y" } else { "n" });
-            let is_look = |command: &Command| matches!(command, Command::Look(_));
+            let is_look = |command: &Command| matches!(command, Command::Query(_));
             let does = effects.iter().any(|effect| match effect {
                 Effect::Command(command) => !is_look(command),
                 _ => false,
@@ -192,7 +192,7 @@ fn the_selection_stays_with_its_message() {
     sample.type_in("jj");
     let chosen = sample.state.current();
     let mut next = (*sample.state.snapshot).clone();
-    let Seen::Messages { records, .. } = &mut next.seen else {
+    let QueryResult::Messages { records, .. } = &mut next.result else {
         panic!("there are messages");
     };
     Arc::make_mut(records).remove(0);
@@ -294,7 +294,7 @@ fn marks_are_kept_until_something_is_done_to_them() {
 
 /// What was asked for beside looks.
 fn asked(effects: Vec<Effect>) -> Vec<Effect> {
-    let is_look = |effect: &Effect| matches!(effect, Effect::Command(Command::Look(_)));
+    let is_look = |effect: &Effect| matches!(effect, Effect::Command(Command::Query(_)));
     effects
         .into_iter()
         .filter(|effect| !is_look(effect))

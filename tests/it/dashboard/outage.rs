@@ -28,7 +28,7 @@ fn the_screen_says_when_the_store_is_away_and_when_it_is_back() {
     tty.keys(":send found\r");
     tty.wait_for("sent ");
     tty.keys("4");
-    tty.wait_for("nothing is in hand");
+    tty.wait_for("nothing is in flight");
     tty.keys("q");
     tty.end(0);
 }

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use dqhost::control::{
-    Counts, FailedAt, FailedSample, Group, HostInfo, InHand, LaneReport, Line, LogLevel, LogRing,
-    Look, Overview, OwnHost, Quantiles, QueueView, Seen, SeenHost, Snapshot, Stage, Summary,
-    Totals,
+    Counts, FailedAt, FailedSample, Group, HostInfo, InFlightDelivery, Line, LogLevel, LogRing,
+    Overview, OwnHost, Quantiles, Query, QueryResult, QueueReport, QueueView, SeenHost, Snapshot,
+    Stage, Summary, Totals,
 };
 use dqhost::dashboard::update::{Effect, Event};
-use dqhost::dashboard::{Grammar, Settings, State, Theme};
+use dqhost::dashboard::{CommandParser, Settings, State, Theme};
 use dqhost::message::{Attempt, HistoryEntry, MessageId, QueueName, Record, State as In};
 
 /// The store's clock, unix milliseconds.
@@ -19,7 +19,7 @@ pub(crate) const NOW_MS: u64 = 1_795_000_000_000;
 /// What does nothing with what is typed but say it.
 pub(crate) struct Echo;
 
-impl Grammar for Echo {
+impl CommandParser for Echo {
     fn parse(&self, line: &str, _queue: &QueueName) -> Result<Line, String> {
         match line {
             "help" => Ok(Line::Help),
@@ -88,7 +88,7 @@ fn record(number: u32, state: In, history: Vec<HistoryEntry>) -> Record {
     }
 }
 
-fn queue(name: &str, at: Instant, counts: Counts, lane: Option<LaneReport>) -> QueueView {
+fn queue(name: &str, at: Instant, counts: Counts, report: Option<QueueReport>) -> QueueView {
     QueueView {
         name: name.parse().unwrap(),
         read_at: at,
@@ -124,7 +124,7 @@ fn queue(name: &str, at: Instant, counts: Counts, lane: Option<LaneReport>) -> Q
             },
             seen_ms_ago: 1_200,
         }],
-        lane,
+        report,
     }
 }
 
@@ -140,7 +140,7 @@ fn totals(second: u64) -> Totals {
 /// How things stand at a moment, so many seconds after the start.
 fn snapshot(at: Instant, second: u64) -> Snapshot {
     let ms = Duration::from_millis;
-    let lane = LaneReport {
+    let report = QueueReport {
         queue: "orders".parse().unwrap(),
         handler: "17074e1bab856d1dd2ce812d".to_owned(),
         running: 3,
@@ -169,7 +169,7 @@ fn snapshot(at: Instant, second: u64) -> Snapshot {
         dead: 1,
         ..Counts::default()
     };
-    let in_hand = |number: u32, secs: u64| InHand {
+    let in_flight = |number: u32, secs: u64| InFlightDelivery {
         queue: "orders".parse().unwrap(),
         id: id(number),
         attempt: number,
@@ -183,7 +183,7 @@ fn snapshot(at: Instant, second: u64) -> Snapshot {
         read_at: Some(at),
         outage: None,
         queues: vec![
-            queue("orders", at, orders, Some(lane)),
+            queue("orders", at, orders, Some(report)),
             queue("mails", at, mails, None),
         ],
         host: Some(OwnHost {
@@ -194,8 +194,8 @@ fn snapshot(at: Instant, second: u64) -> Snapshot {
             drained_by: None,
             summary: Summary::default(),
         }),
-        in_hand: vec![in_hand(1, 9), in_hand(2, 4), in_hand(3, 1)],
-        seen: Seen::Nothing,
+        in_flight: vec![in_flight(1, 9), in_flight(2, 4), in_flight(3, 1)],
+        result: QueryResult::Nothing,
         task: None,
     }
 }
@@ -263,7 +263,7 @@ impl Sample {
         let effects = self.state.update(event, &Echo, self.now);
         if effects
             .iter()
-            .any(|effect| matches!(effect, Effect::Command(dqhost::control::Command::Look(_))))
+            .any(|effect| matches!(effect, Effect::Command(dqhost::control::Command::Query(_))))
         {
             self.answer();
         }
@@ -289,36 +289,36 @@ impl Sample {
     /// The next snapshot, with what the screen looks at.
     pub(crate) fn answer(&mut self) {
         let mut next = snapshot(self.now, self.second);
-        next.seen = seen(&self.state.look);
+        next.result = seen(&self.state.query);
         self.state
             .update(Event::Snapshot(Arc::new(next)), &Echo, self.now);
     }
 }
 
 /// What the store has of what is looked at.
-fn seen(look: &Look) -> Seen {
+fn seen(query: &Query) -> QueryResult {
     let history = |number: u32| {
         (1..=number)
             .map(|n| attempt(n, "HTTP 503"))
             .collect::<Vec<_>>()
     };
-    let look = look.clone();
-    match &look {
-        Look::Nothing => Seen::Nothing,
-        Look::Messages { state, limit, .. } => {
+    let query = query.clone();
+    match &query {
+        Query::Nothing => QueryResult::Nothing,
+        Query::Messages { state, limit, .. } => {
             let count = u32::try_from(*limit).unwrap().min(25);
             let one = |number: u32| {
                 let failed = if *state == In::Dead { 4 } else { number % 5 };
                 record(number, *state, history(failed.min(4)))
             };
-            Seen::Messages {
+            QueryResult::Messages {
                 records: Arc::new((1..=count).map(one).collect()),
                 more: true,
                 cut: false,
-                look,
+                query,
             }
         }
-        Look::Groups { .. } => {
+        Query::Groups { .. } => {
             let group = |reason: &str, count, minutes: u64| Group {
                 reason: reason.to_owned(),
                 count,
@@ -333,16 +333,17 @@ fn seen(look: &Look) -> Seen {
                 ),
                 group("timed-out: no verdict within 30s", 2, 4000),
             ];
-            Seen::Groups {
+            QueryResult::Groups {
                 groups: Arc::new(groups),
                 cut: false,
-                look,
+                query,
             }
         }
-        Look::Message { id: wanted, .. } if wanted.as_str() == "x" => {
-            Seen::Message { record: None, look }
-        }
-        Look::Message { id: wanted, .. } => {
+        Query::Message { id: wanted, .. } if wanted.as_str() == "x" => QueryResult::Message {
+            record: None,
+            query,
+        },
+        Query::Message { id: wanted, .. } => {
             let mut record = record(7, In::Dead, history(3));
             record.id = wanted.clone();
             record.history.insert(
@@ -352,9 +353,9 @@ fn seen(look: &Look) -> Seen {
                     at_ms: NOW_MS - 7_200_000,
                 },
             );
-            Seen::Message {
+            QueryResult::Message {
                 record: Some(Arc::new(record)),
-                look,
+                query,
             }
         }
     }

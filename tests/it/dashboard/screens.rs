@@ -86,7 +86,7 @@ screens! {
         sample.enter();
         sample.type_in("aj");
     };
-    in_hand: |sample| {
+    in_flight: |sample| {
         sample.type_in("4j");
     };
     log: |sample| {
@@ -140,7 +140,7 @@ screens! {
     nothing_yet: |sample| {
         let mut snapshot = (*sample.state.snapshot).clone();
         snapshot.queues.clear();
-        snapshot.in_hand.clear();
+        snapshot.in_flight.clear();
         sample.event(Event::Snapshot(snapshot.into()));
     };
 }

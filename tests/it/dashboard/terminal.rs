@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use dqhost::control::{Line, Snapshot, Wires};
-use dqhost::dashboard::{Grammar, Settings, Setup};
+use dqhost::control::{Channels, Line, Snapshot};
+use dqhost::dashboard::{CommandParser, Settings, Setup};
 use dqhost::message::QueueName;
 use rustix::process::{Signal, WaitOptions, waitpid};
 use tempfile::TempDir;
@@ -18,7 +18,7 @@ fn store(folder: &TempDir) -> String {
     folder.path().join("dqhost.db").display().to_string()
 }
 
-/// A host with one message in hand, whose handler takes hours.
+/// A host with one message in flight, whose handler takes hours.
 fn busy(store: &str) -> Tty {
     let handler = guest("sleeper");
     let args = [
@@ -33,7 +33,7 @@ fn busy(store: &str) -> Tty {
     tty.wait_for("> default");
     tty.keys(":send 9999999\r");
     tty.wait_for("sent ");
-    eventually("it is in hand", || {
+    eventually("it is in flight", || {
         (stats(store, "default")["unack"] == 1).then_some(())
     });
     tty
@@ -47,13 +47,13 @@ fn leaving_with_messages_in_hand_asks_and_then_drains() {
     tty.keys("4");
     tty.wait_for("1 of 16 slots busy");
     tty.keys("q");
-    tty.wait_for("1 message is in hand");
+    tty.wait_for("1 message is in flight");
     tty.keys("n");
     tty.wait_until("no question is left", |text| !text.contains("sure?"));
     tty.keys("q");
     tty.wait_for("sure?");
     tty.keys("y");
-    tty.wait_for("stopping: 1 in hand");
+    tty.wait_for("stopping: 1 in flight");
     tty.keys("q");
     tty.end(0);
     assert_eq!(stats(&store, "default")["totals"]["released"], 1);
@@ -81,7 +81,7 @@ fn a_signal_drains_and_a_second_one_stops_at_once() {
     let store = store(&folder);
     let mut tty = busy(&store);
     tty.signal(Signal::TERM);
-    tty.wait_for("stopping: 1 in hand");
+    tty.wait_for("stopping: 1 in flight");
     tty.signal(Signal::TERM);
     tty.end(0);
     assert_eq!(stats(&store, "default")["totals"]["released"], 1);
@@ -226,7 +226,7 @@ fn without_a_place_for_it_the_log_is_on_the_screen_only() {
 #[ignore = "it panics, in a terminal that another test gives it"]
 async fn panics() {
     struct Panics;
-    impl Grammar for Panics {
+    impl CommandParser for Panics {
         fn parse(&self, _line: &str, _queue: &QueueName) -> Result<Line, String> {
             panic!("a bug in the dashboard")
         }
@@ -237,7 +237,7 @@ async fn panics() {
     let (_snapshots, snapshots) = watch::channel(Arc::new(Snapshot::empty("none".to_owned())));
     let (commands, _commands) = mpsc::unbounded_channel();
     let (_notices, notices) = mpsc::unbounded_channel();
-    let wires = Wires {
+    let channels = Channels {
         snapshots,
         commands,
         notices,
@@ -248,10 +248,10 @@ async fn panics() {
             theme: theme(),
             read_only: false,
         },
-        grammar: Box::new(Panics),
+        parser: Box::new(Panics),
         lines: None,
     };
-    dqhost::dashboard::run(setup, wires, std::future::pending())
+    dqhost::dashboard::run(setup, channels, std::future::pending())
         .await
         .unwrap();
 }

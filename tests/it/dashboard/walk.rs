@@ -132,7 +132,7 @@ fn leave(mut tty: Tty) {
     tty.keys("5");
     tty.wait_for("dqhost.log");
     tty.keys("4");
-    tty.wait_for("nothing is in hand");
+    tty.wait_for("nothing is in flight");
     tty.keys("q");
     assert_eq!(tty.code(), 0);
     let lines = std::fs::read_to_string(tty.state.path().join("dqhost/lines")).unwrap();

@@ -32,7 +32,7 @@ enum Mistake {
     GarbageDropsThePayload,
     /// What is given back has cost an attempt.
     ReleaseCostsAnAttempt,
-    /// What a host has in hand is cancelled all the same.
+    /// What a host has in flight is cancelled all the same.
     CancelTakesWhatIsInHand,
     /// An extension with an old token keeps the current delivery alive.
     UnfencedExtend,
@@ -219,7 +219,7 @@ impl Store for Mistaken {
         let mut answers = self.inner.cancel(queue, ids).await?;
         if self.makes(Mistake::CancelTakesWhatIsInHand) {
             for (id, answer) in ids.iter().zip(&mut answers) {
-                if *answer == Cancelled::InHand {
+                if *answer == Cancelled::InFlight {
                     let claim = self.latest.lock().unwrap()[id].clone();
                     self.inner
                         .settle(queue, &[(claim, Settlement::ACK)])
@@ -302,8 +302,8 @@ impl Store for Mistaken {
         self.inner.delete_dead(queue, ids).await
     }
 
-    async fn meet(&self, queue: &QueueName, peer: &Peer) -> StoreResult<()> {
-        self.inner.meet(queue, peer).await
+    async fn begin_transfer(&self, queue: &QueueName, peer: &Peer) -> StoreResult<()> {
+        self.inner.begin_transfer(queue, peer).await
     }
 
     async fn export(&self, queue: &QueueName, run: &str, max: usize) -> StoreResult<Vec<Record>> {
@@ -314,12 +314,22 @@ impl Store for Mistaken {
         self.inner.import(queue, run, records).await
     }
 
-    async fn discard(&self, queue: &QueueName, run: &str, ids: &[MessageId]) -> StoreResult<()> {
-        self.inner.discard(queue, run, ids).await
+    async fn remove_exported(
+        &self,
+        queue: &QueueName,
+        run: &str,
+        ids: &[MessageId],
+    ) -> StoreResult<()> {
+        self.inner.remove_exported(queue, run, ids).await
     }
 
-    async fn admit(&self, queue: &QueueName, run: &str, ids: &[MessageId]) -> StoreResult<()> {
-        self.inner.admit(queue, run, ids).await
+    async fn commit_import(
+        &self,
+        queue: &QueueName,
+        run: &str,
+        ids: &[MessageId],
+    ) -> StoreResult<()> {
+        self.inner.commit_import(queue, run, ids).await
     }
 
     async fn audit(&self, queue: &QueueName, how: Audit) -> StoreResult<AuditReport> {

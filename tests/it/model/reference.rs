@@ -228,7 +228,7 @@ impl Reference {
             promoted,
             adopted: 0,
             expired: ended.len(),
-            buried: garbage.len(),
+            dead_lettered: garbage.len(),
             more: false,
             waiting: !(self.ready.is_empty() && self.retry.is_empty()),
             next_in: None,
@@ -367,7 +367,7 @@ impl Reference {
                 self.totals.cancelled += 1;
                 Cancelled::Done
             }
-            Some(State::Unack) => Cancelled::InHand,
+            Some(State::Unack) => Cancelled::InFlight,
             _ => Cancelled::Unknown,
         }
     }

@@ -497,7 +497,7 @@ impl<W: World> Run<'_, W> {
             self.time("due again", &mut due, told)?;
             let known = self.reference.messages.get_mut(id);
             let is_in_hand = known.as_ref().is_some_and(|k| k.state == State::Unack);
-            same("in hand", &(answer == Rescheduled::InHand), &is_in_hand)?;
+            same("in flight", &(answer == Rescheduled::InFlight), &is_in_hand)?;
             if let (Some(known), Some(_)) = (known, due) {
                 known.at = known.at.and(due);
             }
@@ -566,7 +566,7 @@ impl<W: World> Run<'_, W> {
             renamed: false,
             run: "1".to_owned(),
         };
-        let met = self.store.meet(&self.queue, &peer).await;
+        let met = self.store.begin_transfer(&self.queue, &peer).await;
         met.map_err(|error| error.to_string())?;
         let away = self.store.export(&self.queue, &peer.run, max).await;
         let away = away.map_err(|error| error.to_string())?;
@@ -592,7 +592,7 @@ impl<W: World> Run<'_, W> {
                 .map_err(|error| format!("exported {id}: {error}"))?;
         }
         self.reference.send_to_the_end(&ids);
-        let admitted = self.store.admit(&self.queue, &peer.run, &ids).await;
+        let admitted = self.store.commit_import(&self.queue, &peer.run, &ids).await;
         admitted.map_err(|error| error.to_string())
     }
 

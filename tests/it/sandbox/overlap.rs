@@ -136,7 +136,7 @@ fn a_frozen_host_that_wakes_late_changes_nothing() {
         "1",
     ];
     let frozen = Host::start(&url, &args);
-    eventually("it is in hand", || {
+    eventually("it is in flight", || {
         (stats(&url, "default")["unack"] == 1).then_some(())
     });
     frozen.signal(Signal::STOP);

@@ -206,7 +206,7 @@ fn all_work(server: &Server, host: &str) {
     one_that_dies_and_one_that_stops(server, host, &sleeper);
 }
 
-/// A host is killed with a message in hand, and another gives it back.
+/// A host is killed with a message in flight, and another gives it back.
 fn one_that_dies_and_one_that_stops(server: &Server, host: &str, sleeper: &str) {
     let url = server.url();
     sent(&url, &["600000", "--queue", "slow"]);
@@ -221,7 +221,7 @@ fn one_that_dies_and_one_that_stops(server: &Server, host: &str, sleeper: &str) 
         "0s",
     ];
     let first = Host::start(host, &slow);
-    in_hand(&url);
+    in_flight(&url);
     drop(first);
     let second = Host::start(host, &[&slow[..], &["--dead-max", "0"]].concat());
     eventually("dead letters are not kept", || {
@@ -246,8 +246,8 @@ fn one_that_dies_and_one_that_stops(server: &Server, host: &str, sleeper: &str) 
     assert_ne!(stats(&url, "slow")["totals"]["released"], 0);
 }
 
-fn in_hand(url: &str) {
-    eventually("it is in hand", || {
+fn in_flight(url: &str) {
+    eventually("it is in flight", || {
         (stats(url, "slow")["unack"] == 1).then_some(())
     });
 }

@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 
 use redis::{Cmd, Value};
 
-use super::marks::{
-    ATTEMPTS, COUNTS, DEAD, DUE, GARBAGE, HEADERS, HISTORY, MOVING, Marks, NO_STRING, PAYLOAD,
-    PENDING, READY, READY_TWICE, RETRY, RETRY_TWICE, UNACK, UNREADABLE, WAS,
+use super::presence::{
+    ATTEMPTS, COUNTS, DEAD, DUE, GARBAGE, HEADERS, HISTORY, MOVING, NO_STRING, PAYLOAD, PENDING,
+    Presence, READY, READY_TWICE, RETRY, RETRY_TWICE, UNACK, UNREADABLE, WAS,
 };
 use super::{Id, OPERATION};
 use crate::store::redis::RedisStore;
@@ -25,7 +25,7 @@ const PAGE_OF_TEXTS: usize = 100;
 const START: &str = "0";
 
 /// Bytes of the names of all ids seen, and where they were.
-type Seen = HashMap<Id, Marks>;
+type Seen = HashMap<Id, Presence>;
 
 /// How a key is read.
 #[derive(Debug, Clone, Copy)]
@@ -102,7 +102,7 @@ impl RedisStore {
         }
         let suspects = seen
             .into_iter()
-            .filter(|(_, marks)| Marks(marks.0 | unseen).finding().is_some())
+            .filter(|(_, marks)| Presence(marks.0 | unseen).finding().is_some())
             .map(|(id, _)| id)
             .collect();
         Ok((suspects, wrong))

@@ -41,7 +41,7 @@ pub(super) struct Row {
 
 /// What a row is to be.
 #[derive(Debug, Clone)]
-pub(super) struct Mended {
+pub(super) struct Repaired {
     pub kind: FindingKind,
     pub row: Row,
     pub remedy: Remedy,
@@ -80,7 +80,7 @@ impl Row {
     }
 
     /// What it is to be, if anything is wrong with it.
-    pub(super) fn mended(&self, now_ms: u64) -> Option<Mended> {
+    pub(super) fn repaired(&self, now_ms: u64) -> Option<Repaired> {
         let mut right = self.with_numbers();
         let mut wrong: Vec<(FindingKind, String)> = Vec::new();
         if right.state == self.state && !right.has_payload && right.state <= RETRY {
@@ -101,9 +101,9 @@ impl Row {
         if let Some((kind, _)) = wrong.first() {
             let whats: Vec<&str> = wrong.iter().map(|(_, what)| what.as_str()).collect();
             let reason = format!("an audit found that {}", whats.join(", and that "));
-            return Some(self.buried(right, *kind, &reason, now_ms));
+            return Some(self.as_dead_letter(right, *kind, &reason, now_ms));
         }
-        (right != *self).then_some(Mended {
+        (right != *self).then_some(Repaired {
             kind,
             row: right,
             remedy: Remedy::Repaired,
@@ -134,12 +134,18 @@ impl Row {
 
     /// `right` with a line of history that tells what was wrong, as a dead letter if it is a message
     /// that would be handled.
-    fn buried(&self, mut right: Self, kind: FindingKind, reason: &str, now_ms: u64) -> Mended {
+    fn as_dead_letter(
+        &self,
+        mut right: Self,
+        kind: FindingKind,
+        reason: &str,
+        now_ms: u64,
+    ) -> Repaired {
         if self.state == UNACK && self.place > signed(now_ms) {
-            return Mended {
+            return Repaired {
                 kind,
                 row: self.clone(),
-                remedy: Remedy::InHand,
+                remedy: Remedy::InFlight,
             };
         }
         let attempt = Attempt {
@@ -157,7 +163,7 @@ impl Row {
         right.history = append_history(&lines, &line).into_bytes();
         // What is moving is in no host's reach, and another store may have it already.
         if matches!(right.state, DEAD | MOVING) {
-            return Mended {
+            return Repaired {
                 kind,
                 row: right,
                 remedy: Remedy::Repaired,
@@ -168,7 +174,7 @@ impl Row {
         right.state = DEAD;
         right.place = signed(now_ms);
         right.due_ms = None;
-        Mended {
+        Repaired {
             kind,
             row: right,
             remedy: Remedy::Buried,
@@ -208,10 +214,16 @@ mod tests {
             ..waiting()
         };
         let running = lost(signed(NOW_MS + 1));
-        let mended = running.mended(NOW_MS).unwrap();
-        assert_eq!((mended.remedy, &mended.row), (Remedy::InHand, &running));
-        let mended = lost(signed(NOW_MS)).mended(NOW_MS).unwrap();
-        assert_eq!((mended.remedy, mended.row.state), (Remedy::Buried, DEAD));
+        let repaired = running.repaired(NOW_MS).unwrap();
+        assert_eq!(
+            (repaired.remedy, &repaired.row),
+            (Remedy::InFlight, &running)
+        );
+        let repaired = lost(signed(NOW_MS)).repaired(NOW_MS).unwrap();
+        assert_eq!(
+            (repaired.remedy, repaired.row.state),
+            (Remedy::Buried, DEAD)
+        );
     }
 
     #[test]
@@ -223,8 +235,8 @@ mod tests {
             ..waiting()
         };
         for (place, due_ms) in [(5, Some(7)), (7, Some(5)), (7, None)] {
-            let mended = row(place, due_ms).mended(NOW_MS).unwrap();
-            assert_eq!(mended.row, row(7, Some(7)));
+            let repaired = row(place, due_ms).repaired(NOW_MS).unwrap();
+            assert_eq!(repaired.row, row(7, Some(7)));
         }
     }
 
@@ -235,8 +247,12 @@ mod tests {
                 history: history.as_bytes().to_vec(),
                 ..waiting()
             };
-            let mended = row.mended(NOW_MS).unwrap();
-            assert!(mended.row.mended(NOW_MS).is_none(), "{:?}", mended.row);
+            let repaired = row.repaired(NOW_MS).unwrap();
+            assert!(
+                repaired.row.repaired(NOW_MS).is_none(),
+                "{:?}",
+                repaired.row
+            );
         }
     }
 
@@ -252,11 +268,11 @@ mod tests {
                 state, place, was, due_ms, failed, retries_left, headers, history, has_payload,
                 ..waiting()
             };
-            if let Some(mended) = row.mended(NOW_MS) {
-                let is_in_hand = mended.remedy == Remedy::InHand;
-                prop_assert_eq!(is_in_hand, mended.row == row);
-                prop_assert!(is_in_hand || mended.row.mended(NOW_MS).is_none(), "{:?}", mended.row);
-                prop_assert_eq!(mended.row.has_payload, has_payload);
+            if let Some(repaired) = row.repaired(NOW_MS) {
+                let is_in_hand = repaired.remedy == Remedy::InFlight;
+                prop_assert_eq!(is_in_hand, repaired.row == row);
+                prop_assert!(is_in_hand || repaired.row.repaired(NOW_MS).is_none(), "{:?}", repaired.row);
+                prop_assert_eq!(repaired.row.has_payload, has_payload);
             }
         }
     }

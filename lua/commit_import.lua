@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- admit: put messages that the other store has removed into their states.
+-- commit_import: put messages that the other store has removed into their states.
 -- moving -> ready, retry, pending, garbage or dead
 --
 -- KEYS[1] {dp:<queue>}:moving       zset    id -> since when, unix seconds

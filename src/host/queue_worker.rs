@@ -7,29 +7,29 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-use super::alarm::Alarm;
-use super::pause::Pause;
+use super::error_backoff::ErrorBackoff;
 use super::record::Run;
 use super::settle::Finished;
+use super::timer::Timer;
 use super::work::{Slot, run};
-use super::{Shared, SharedLane, leases, slots};
+use super::{ServedQueue, Shared, leases, slots};
 use crate::message::{Claim, Delivery};
 use crate::store::{Advanced, First, Reservation, Settlement, StoreResult};
 
 /// What settlements have put back into a queue since the loop last looked.
 #[derive(Debug, Default)]
-pub(super) struct News(Mutex<Return>);
+pub(super) struct Requeued(Mutex<RequeuedDue>);
 
 /// When what was put back is due.
 #[derive(Debug, Default)]
-struct Return {
+struct RequeuedDue {
     /// Some of it waits for a slot already.
     waits: bool,
     /// When `advance` has something to do for the earliest of the rest.
     due_at: Option<Instant>,
 }
 
-impl News {
+impl Requeued {
     /// Notes a settlement that took effect; `last` when no attempt is left after it.
     pub(super) fn settled(&self, settlement: &Settlement, last: bool) {
         let due_in = match settlement {
@@ -38,62 +38,63 @@ impl News {
             // To be buried.
             Settlement::Nack { .. } | Settlement::Reject { .. } => Duration::ZERO,
         };
-        let mut news = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut requeued = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let due_at = Instant::now() + due_in;
-        news.waits |= due_in.is_zero();
-        news.due_at = Some(news.due_at.map_or(due_at, |at| at.min(due_at)));
+        requeued.waits |= due_in.is_zero();
+        requeued.due_at = Some(requeued.due_at.map_or(due_at, |at| at.min(due_at)));
     }
 
-    fn take(&self) -> Return {
+    fn take(&self) -> RequeuedDue {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 /// What the loop of one queue knows.
-pub(super) struct Lane {
+pub(super) struct QueueWorker {
     index: usize,
     finished: UnboundedSender<Finished>,
     /// When `advance` may have something to do.
     advance_at: Instant,
     /// True when it will have: something is due then, or somebody has said so. Otherwise it is the
     /// look that is taken in case that something is not known here.
-    expects: bool,
+    deadline_known: bool,
     /// True when messages may wait that no reservation has looked for.
-    may_wait: bool,
+    has_ready: bool,
     reservations: u32,
-    pause: Pause,
+    error_backoff: ErrorBackoff,
 }
 
-impl Lane {
+impl QueueWorker {
     pub(super) fn new(index: usize, finished: UnboundedSender<Finished>) -> Self {
         Self {
             index,
             finished,
             advance_at: Instant::now(),
-            expects: true,
-            may_wait: true,
+            deadline_known: true,
+            has_ready: true,
             reservations: 0,
-            pause: Pause::default(),
+            error_backoff: ErrorBackoff::default(),
         }
     }
 
     /// The loop, until the host is told to stop.
     pub(super) async fn serve(mut self, shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
-        let lane = &shared.lanes[self.index];
-        let queues = [lane.queue.clone()];
-        let alarm = Alarm::new();
+        let served = &shared.queues[self.index];
+        let queues = [served.queue.clone()];
+        let timer = Timer::new();
         // One for many rounds: to wait costs the names of channels.
-        let mut heard = shared.store.wait(&queues);
+        let mut notified = shared.store.wait(&queues);
         loop {
-            self.after_progress(lane);
+            self.after_progress(served);
             let sleep = self.pass(&shared).await.min(shared.config.poll);
-            let is_hungry = self.may_wait && self.pause.remaining().is_zero();
-            if lane.is_hungry.swap(is_hungry, SeqCst) && !is_hungry {
+            let wants_slots = self.has_ready && self.error_backoff.remaining().is_zero();
+            if served.wants_slots.swap(wants_slots, SeqCst) && !wants_slots {
                 // Others may have more than their share now.
                 shared.slots_are_free();
             }
-            lane.is_idle
-                .store(!self.may_wait && self.advance_at > Instant::now(), SeqCst);
+            served
+                .is_idle
+                .store(!self.has_ready && self.advance_at > Instant::now(), SeqCst);
             if *stopped.borrow() {
                 return;
             }
@@ -103,12 +104,12 @@ impl Lane {
             }
             shared.may_be_empty.notify_one();
             tokio::select! {
-                () = alarm.sleep(sleep) => {}
-                () = &mut heard => {
-                    heard = shared.store.wait(&queues);
+                () = timer.sleep(sleep) => {}
+                () = &mut notified => {
+                    notified = shared.store.wait(&queues);
                     self.look_again();
                 }
-                () = lane.progress.notified() => {}
+                () = served.progress.notified() => {}
                 _ = stopped.changed() => {}
             }
         }
@@ -117,25 +118,25 @@ impl Lane {
     /// Something may have happened that this host does not know of.
     fn look_again(&mut self) {
         self.advance_at = Instant::now();
-        self.expects = true;
+        self.deadline_known = true;
     }
 
-    /// A slot became free or results were settled: takes the news of what that put back.
-    fn after_progress(&mut self, lane: &SharedLane) {
-        let news = lane.news.take();
-        self.may_wait |= news.waits;
-        if let Some(at) = news.due_at
+    /// A slot became free or results were settled: takes the requeued of what that put back.
+    fn after_progress(&mut self, served: &ServedQueue) {
+        let requeued = served.requeued.take();
+        self.has_ready |= requeued.waits;
+        if let Some(at) = requeued.due_at
             && at < self.advance_at
         {
             self.advance_at = at;
-            self.expects = true;
+            self.deadline_known = true;
         }
     }
 
     /// Takes note of what an advance did.
     fn advanced(&mut self, shared: &Shared, advanced: Advanced) {
         if advanced.expired > 0 {
-            let queue = &shared.lanes[self.index].queue;
+            let queue = &shared.queues[self.index].queue;
             tracing::info!(%queue, "{} leases have ended without an answer; their messages are to be \
                 retried, or dead when no retries are left", advanced.expired);
         }
@@ -145,7 +146,7 @@ impl Lane {
             advanced.next_in
         };
         let next_in = next_in.filter(|due| *due < shared.config.poll);
-        self.expects = next_in.is_some();
+        self.deadline_known = next_in.is_some();
         self.advance_at = Instant::now() + next_in.unwrap_or(shared.config.poll);
     }
 
@@ -153,45 +154,45 @@ impl Lane {
     /// Returns how long nothing more is to be done unless a slot becomes free or a hint comes; an
     /// error pauses this queue and no other.
     async fn pass(&mut self, shared: &Arc<Shared>) -> Duration {
-        let left = self.pause.remaining();
+        let left = self.error_backoff.remaining();
         if !left.is_zero() {
             return left;
         }
-        let queue = &shared.lanes[self.index].queue;
+        let queue = &shared.queues[self.index].queue;
         match self.try_pass(shared).await {
             Ok(was_full) => {
-                if self.pause.succeeded() {
+                if self.error_backoff.succeeded() {
                     tracing::info!(%queue, "the store answers again");
                 }
-                if self.may_wait && was_full {
+                if self.has_ready && was_full {
                     return Duration::ZERO;
                 }
                 self.advance_at.saturating_duration_since(Instant::now())
             }
             Err(error) => {
-                if self.pause.failed() {
+                if self.error_backoff.failed() {
                     tracing::warn!(%queue, "trying again until the store answers: {error}");
                 }
                 // A look alone comes next, so that nothing is reserved that cannot be moved on.
                 self.advance_at = Instant::now();
-                (self.expects, self.may_wait) = (false, false);
-                self.pause.remaining()
+                (self.deadline_known, self.has_ready) = (false, false);
+                self.error_backoff.remaining()
             }
         }
     }
 
     /// True when every slot that it could have was filled, so that there may be more.
     async fn try_pass(&mut self, shared: &Arc<Shared>) -> StoreResult<bool> {
-        let lane = &shared.lanes[self.index];
+        let served = &shared.queues[self.index];
         let mut is_time = self.advance_at <= Instant::now();
-        if is_time && !self.expects && !self.may_wait {
+        if is_time && !self.deadline_known && !self.has_ready {
             self.advance(shared).await?;
             is_time = false;
         }
-        if !self.may_wait && !is_time {
+        if !self.has_ready && !is_time {
             return Ok(false);
         }
-        lane.is_hungry.store(true, SeqCst);
+        served.wants_slots.store(true, SeqCst);
         match slots::take(shared, self.index) {
             Some(permits) => self.fill(shared, permits, is_time).await,
             None if is_time => self.advance(shared).await.map(|()| false),
@@ -202,10 +203,10 @@ impl Lane {
     async fn advance(&mut self, shared: &Shared) -> StoreResult<()> {
         let advanced = shared
             .store
-            .advance(&shared.lanes[self.index].queue)
+            .advance(&shared.queues[self.index].queue)
             .await?;
         self.advanced(shared, advanced);
-        self.may_wait = advanced.waiting;
+        self.has_ready = advanced.waiting;
         Ok(())
     }
 
@@ -217,7 +218,7 @@ impl Lane {
         mut permits: OwnedSemaphorePermit,
         is_time: bool,
     ) -> StoreResult<bool> {
-        let queue = &shared.lanes[self.index].queue;
+        let queue = &shared.queues[self.index].queue;
         self.reservations = self.reservations.wrapping_add(1);
         let wanted = Reservation {
             max: permits.num_permits(),
@@ -236,7 +237,7 @@ impl Lane {
         let unused = wanted.max.saturating_sub(deliveries.len());
         drop(permits.split(unused));
         let is_full = deliveries.len() == wanted.max;
-        self.may_wait = is_full || ended;
+        self.has_ready = is_full || ended;
         let kept_until = asked_at + shared.config.lease;
         if Instant::now() + leases::margin(shared.config.lease) >= kept_until {
             tracing::warn!(%queue, "the store answered so late that {} leases were almost \
@@ -266,22 +267,22 @@ impl Lane {
     ) {
         let claim = delivery.claim.clone();
         let lease = shared.config.lease;
-        let (flight, stop) = shared.flights.add(self.index, &delivery, asked_at, lease);
+        let (in_flight_id, stop) = shared.in_flight.add(self.index, &delivery, asked_at, lease);
         if let Some(late) = lateness(&delivery) {
-            shared.lanes[self.index].times.was_late(late);
+            shared.queues[self.index].times.was_late(late);
         }
         let slot = Slot {
             permit,
             shared: Arc::clone(shared),
         };
-        let (lane, finished) = (self.index, self.finished.clone());
+        let (served, finished) = (self.index, self.finished.clone());
         let shared_in_task = Arc::clone(shared);
         let task = async move {
             let (attempt, attempts_max) = (delivery.attempt, delivery.attempts_max);
-            let (mut report, slot) = run(&shared_in_task, lane, delivery, (stop, slot)).await;
-            shared_in_task.lanes[lane].times.took(report.duration);
+            let (mut report, slot) = run(&shared_in_task, served, delivery, (stop, slot)).await;
+            shared_in_task.queues[served].times.took(report.duration);
             shared_in_task.totals.refused(report.refused as u64);
-            let is_ours = shared_in_task.flights.finished(flight);
+            let is_ours = shared_in_task.in_flight.finished(in_flight_id);
             // Not before: who is woken by it counts what runs.
             drop(slot);
             if !is_ours {
@@ -289,16 +290,18 @@ impl Lane {
             }
             let outbox = std::mem::take(&mut report.outbox);
             let run = Run {
-                flight,
+                in_flight_id,
                 attempt,
                 attempts_max,
                 report,
             };
             // The receiver outlives every handler; if it is gone the lease ends by itself.
-            let _ = finished.send(Finished::new(&shared_in_task, lane, claim, run, outbox));
+            let _ = finished.send(Finished::new(&shared_in_task, served, claim, run, outbox));
         };
         let handle = shared.tasks.spawn_on(task, &shared.workers.quick);
-        shared.flights.started(flight, handle.abort_handle());
+        shared
+            .in_flight
+            .started(in_flight_id, handle.abort_handle());
     }
 }
 

@@ -2,19 +2,19 @@
 
 use std::time::{Duration, Instant};
 
-/// The first pause, and the longest.
+/// The first backoff, and the longest.
 const FIRST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(2);
 
 /// Doubling pauses with full jitter, so that many hosts do not come back in step.
 #[derive(Debug, Default)]
-pub(super) struct Pause {
+pub(super) struct ErrorBackoff {
     /// Errors in a row.
     errors: u32,
     until: Option<Instant>,
 }
 
-impl Pause {
+impl ErrorBackoff {
     /// Notes an error. True for the first in a row, which is the one to log.
     pub(super) fn failed(&mut self) -> bool {
         let ceiling = FIRST.saturating_mul(1 << self.errors.min(16)).min(LONGEST);
@@ -29,7 +29,7 @@ impl Pause {
         std::mem::take(&mut self.errors) > 0
     }
 
-    /// What is left of the pause.
+    /// What is left of the backoff.
     pub(super) fn remaining(&self) -> Duration {
         self.until.map_or(Duration::ZERO, |until| {
             until.saturating_duration_since(Instant::now())
@@ -43,14 +43,14 @@ mod tests {
 
     #[test]
     fn only_the_ends_of_a_row_of_errors_are_told() {
-        let mut pause = Pause::default();
-        assert!(!pause.succeeded());
-        assert!(pause.failed());
+        let mut backoff = ErrorBackoff::default();
+        assert!(!backoff.succeeded());
+        assert!(backoff.failed());
         for _ in 0..40 {
-            assert!(!pause.failed());
-            assert!(pause.remaining() <= LONGEST);
+            assert!(!backoff.failed());
+            assert!(backoff.remaining() <= LONGEST);
         }
-        assert!(pause.succeeded());
-        assert_eq!(pause.remaining(), Duration::ZERO);
+        assert!(backoff.succeeded());
+        assert_eq!(backoff.remaining(), Duration::ZERO);
     }
 }

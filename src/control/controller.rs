@@ -12,14 +12,14 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::{
-    Command, LogRing, Look, Notice, OwnHost, QueueView, READ_EVERY, Seen, Snapshot, Stage,
-    TaskView, Wires, scan,
+    Channels, Command, LogRing, Notice, OwnHost, Query, QueryResult, QueueView, READ_EVERY,
+    Snapshot, Stage, TaskView, scan,
 };
 use crate::host::Monitor;
 use crate::message::QueueName;
 use crate::store::{HOST_SILENCE, Store, StoreError, StoreResult};
 
-mod clerk;
+mod commands;
 mod tasks;
 
 pub use tasks::pace;
@@ -39,11 +39,11 @@ const SEEN_AT_REST_EVERY: Duration = Duration::from_secs(10);
 /// How often snapshots of the host itself are made.
 const LOCAL_EVERY: Duration = Duration::from_millis(250);
 
-/// Messages in hand that a snapshot carries at most.
-const IN_HAND_MAX: usize = 500;
+/// Messages in flight that a snapshot carries at most.
+const IN_FLIGHT_MAX: usize = 500;
 
-/// What the desk works with.
-pub struct Desk {
+/// What the controller works with.
+pub struct Controller {
     /// Where the messages are.
     pub store: Arc<dyn Store>,
     /// The queues to show; none for all that the store knows of.
@@ -60,15 +60,15 @@ struct StorePart {
     read_at: Option<Instant>,
     outage: Option<String>,
     queues: Vec<QueueView>,
-    seen: Seen,
+    result: QueryResult,
     seen_at: Option<Instant>,
 }
 
 /// What the tasks share.
 struct Shared {
-    desk: Desk,
+    controller: Controller,
     part: Mutex<StorePart>,
-    look: Mutex<Look>,
+    query: Mutex<Query>,
     task: Mutex<Option<TaskView>>,
     /// Counts up when the long task is to stop.
     task_stops: AtomicU64,
@@ -80,7 +80,7 @@ struct Shared {
 }
 
 /// Lets the tasks go when dropped.
-pub struct DeskHandle {
+pub struct ControllerHandle {
     _tasks: JoinSet<()>,
 }
 
@@ -88,24 +88,24 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Desk {
+impl Controller {
     /// Starts the tasks.
     #[must_use]
-    pub fn open(self, logs: Arc<LogRing>) -> (Wires, DeskHandle) {
+    pub fn open(self, logs: Arc<LogRing>) -> (Channels, ControllerHandle) {
         let (snapshot_in, snapshots) =
             watch::channel(Arc::new(Snapshot::empty(self.store.describe())));
         let (commands, command_out) = mpsc::unbounded_channel();
         let (notice_in, notices) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
-            desk: self,
+            controller: self,
             part: Mutex::new(StorePart {
                 read_at: None,
                 outage: None,
                 queues: Vec::new(),
-                seen: Seen::Nothing,
+                result: QueryResult::Nothing,
                 seen_at: None,
             }),
-            look: Mutex::new(Look::Nothing),
+            query: Mutex::new(Query::Nothing),
             task: Mutex::new(None),
             task_stops: AtomicU64::new(0),
             drained_by: Mutex::new(None),
@@ -115,14 +115,14 @@ impl Desk {
         let mut tasks = JoinSet::new();
         tasks.spawn(read(Arc::clone(&shared)));
         tasks.spawn(publish(Arc::clone(&shared), snapshot_in));
-        tasks.spawn(clerk::work(shared, command_out, notice_in));
-        let wires = Wires {
+        tasks.spawn(commands::work(shared, command_out, notice_in));
+        let channels = Channels {
             snapshots,
             commands,
             notices,
             logs,
         };
-        (wires, DeskHandle { _tasks: tasks })
+        (channels, ControllerHandle { _tasks: tasks })
     }
 
     /// One snapshot, for a single frame.
@@ -140,13 +140,13 @@ impl Desk {
 /// again. Without `with_hosts` the hosts are those of `before`. What one queue alone is refused for
 /// comes beside them, and the queue as it was known before, if it was.
 async fn queue_views(
-    desk: &Desk,
+    controller: &Controller,
     before: &[QueueView],
     with_hosts: bool,
     turn: usize,
 ) -> StoreResult<(Vec<QueueView>, Option<String>)> {
-    let names = match desk.queues.as_slice() {
-        [] if with_hosts => desk.store.queues().await?,
+    let names = match controller.queues.as_slice() {
+        [] if with_hosts => controller.store.queues().await?,
         [] => before.iter().map(|queue| queue.name.clone()).collect(),
         names => names.to_vec(),
     };
@@ -160,7 +160,7 @@ async fn queue_views(
             continue;
         }
         let known_hosts = known.filter(|_| !with_hosts && turns == 1);
-        match queue_view(desk, name.clone(), known_hosts).await {
+        match queue_view(controller, name.clone(), known_hosts).await {
             Ok(view) => views.push(view),
             Err(error @ StoreError::Refused { .. }) => {
                 refused = Some(format!("queue {name}: {error}"));
@@ -174,20 +174,20 @@ async fn queue_views(
 
 /// One queue as it stands, with the hosts that are known or those that the store tells of.
 async fn queue_view(
-    desk: &Desk,
+    controller: &Controller,
     name: QueueName,
     known_hosts: Option<&QueueView>,
 ) -> StoreResult<QueueView> {
     let hosts = match known_hosts {
         Some(known) => known.hosts.clone(),
-        None => desk.store.hosts(&name, HOST_SILENCE).await?,
+        None => controller.store.hosts(&name, HOST_SILENCE).await?,
     };
     Ok(QueueView {
-        overview: desk.store.overview(&name).await?,
+        overview: controller.store.overview(&name).await?,
         read_at: Instant::now(),
         name,
         hosts,
-        lane: None,
+        report: None,
     })
 }
 
@@ -197,7 +197,7 @@ async fn read(shared: Arc<Shared>) {
     for turn in 0_usize.. {
         let with_hosts = hosts_at.is_none_or(|at| at.elapsed() >= HOSTS_EVERY);
         let before = lock(&shared.part).queues.clone();
-        let result = queue_views(&shared.desk, &before, with_hosts, turn).await;
+        let result = queue_views(&shared.controller, &before, with_hosts, turn).await;
         match result {
             Ok((queues, refused)) => {
                 // A host that has just begun is there a moment later.
@@ -215,7 +215,7 @@ async fn read(shared: Arc<Shared>) {
                     part.read_at = Some(Instant::now());
                     part.outage = refused;
                 }
-                if let Err(error) = read_seen(&shared, changed).await {
+                if let Err(error) = read_result(&shared, changed).await {
                     lock(&shared.part).outage = Some(error.to_string());
                 }
             }
@@ -230,30 +230,30 @@ async fn read(shared: Arc<Shared>) {
 }
 
 /// Reads what the screen looks at, if it is due.
-async fn read_seen(shared: &Shared, changed: bool) -> StoreResult<()> {
-    let look = lock(&shared.look).clone();
+async fn read_result(shared: &Shared, changed: bool) -> StoreResult<()> {
+    let query = lock(&shared.query).clone();
     let (is_other, age) = {
         let part = lock(&shared.part);
         (
-            part.seen.look() != &look,
+            part.result.query() != &query,
             part.seen_at.map(|at| at.elapsed()),
         )
     };
-    let every = match &look {
+    let every = match &query {
         // It costs little, and is what a person waits for.
-        Look::Message { .. } if changed => Duration::ZERO,
-        Look::Groups { .. } if changed => MANY_SEEN_EVERY,
-        Look::Messages { filter, .. } if changed && !filter.is_empty() => MANY_SEEN_EVERY,
+        Query::Message { .. } if changed => Duration::ZERO,
+        Query::Groups { .. } if changed => MANY_SEEN_EVERY,
+        Query::Messages { filter, .. } if changed && !filter.is_empty() => MANY_SEEN_EVERY,
         _ if changed => SEEN_EVERY,
         _ => SEEN_AT_REST_EVERY,
     };
     if !is_other && age.is_some_and(|age| age < every) {
         return Ok(());
     }
-    let store = &*shared.desk.store;
-    let seen = match &look {
-        Look::Nothing => Seen::Nothing,
-        Look::Messages {
+    let store = &*shared.controller.store;
+    let seen = match &query {
+        Query::Nothing => QueryResult::Nothing,
+        Query::Messages {
             queue,
             state,
             offset,
@@ -261,41 +261,41 @@ async fn read_seen(shared: &Shared, changed: bool) -> StoreResult<()> {
             filter,
         } => {
             let page = scan::page(store, queue, *state, (*offset, *limit), filter).await?;
-            Seen::Messages {
+            QueryResult::Messages {
                 records: Arc::new(page.records),
                 more: page.more,
                 cut: page.cut,
-                look,
+                query,
             }
         }
-        Look::Groups { queue, filter } => {
+        Query::Groups { queue, filter } => {
             let (groups, cut) = scan::groups(store, queue, filter).await?;
-            Seen::Groups {
+            QueryResult::Groups {
                 groups: Arc::new(groups),
                 cut,
-                look,
+                query,
             }
         }
-        Look::Message { queue, id } => {
+        Query::Message { queue, id } => {
             let record = store.get(queue, id).await?.map(Arc::new);
-            Seen::Message { record, look }
+            QueryResult::Message { record, query }
         }
     };
     let mut part = lock(&shared.part);
-    part.seen = seen;
+    part.result = seen;
     part.seen_at = Some(Instant::now());
     Ok(())
 }
 
-impl Seen {
+impl QueryResult {
     /// What it answers.
     #[must_use]
-    pub fn look(&self) -> &Look {
+    pub fn query(&self) -> &Query {
         match self {
-            Self::Nothing => &Look::Nothing,
-            Self::Messages { look, .. }
-            | Self::Groups { look, .. }
-            | Self::Message { look, .. } => look,
+            Self::Nothing => &Query::Nothing,
+            Self::Messages { query, .. }
+            | Self::Groups { query, .. }
+            | Self::Message { query, .. } => query,
         }
     }
 }
@@ -319,30 +319,33 @@ async fn publish(shared: Arc<Shared>, snapshots: watch::Sender<Arc<Snapshot>>) {
             continue;
         }
         last = Some(now);
-        let (in_hand, lanes) = match &shared.desk.host {
-            Some((monitor, _)) => (monitor.in_hand(IN_HAND_MAX), monitor.lanes()),
+        let (in_flight, queue_reports) = match &shared.controller.host {
+            Some((monitor, _)) => (monitor.in_flight(IN_FLIGHT_MAX), monitor.queue_reports()),
             None => (Vec::new(), Vec::new()),
         };
         let part = lock(&shared.part);
         let mut queues = part.queues.clone();
         for queue in &mut queues {
-            queue.lane = lanes.iter().find(|lane| lane.queue == queue.name).cloned();
+            queue.report = queue_reports
+                .iter()
+                .find(|report| report.queue == queue.name)
+                .cloned();
         }
         snapshots.send_replace(Arc::new(Snapshot {
-            store: shared.desk.store.describe(),
+            store: shared.controller.store.describe(),
             read_at: part.read_at,
             outage: part.outage.clone(),
             queues,
             host,
-            in_hand,
-            seen: part.seen.clone(),
+            in_flight,
+            result: part.result.clone(),
             task,
         }));
     }
 }
 
 fn own_host(shared: &Shared) -> Option<OwnHost> {
-    let (monitor, stage) = shared.desk.host.as_ref()?;
+    let (monitor, stage) = shared.controller.host.as_ref()?;
     let stage = *stage.borrow();
     let mut drained_by = lock(&shared.drained_by);
     if stage >= Stage::Drain {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use dqhost::message::{
     Delivery, Due, HistoryEntry, MessageId, NewMessage, Outgoing, Record, State,
 };
-use dqhost::store::copy::copy_queue;
+use dqhost::store::move_queue::move_queue;
 use dqhost::store::{Audit, Peer, Settled, Settlement, Store};
 
 use crate::contract::tools::*;
@@ -186,7 +186,7 @@ async fn an_import_restores_a_payload_and_makes_no_second_message() {
         renamed: false,
         run: "1".to_owned(),
     };
-    store.meet(&queue(), &peer).await.unwrap();
+    store.begin_transfer(&queue(), &peer).await.unwrap();
     store.import(&queue(), "1", &[record]).await.unwrap();
     let counts = store.counts(&queue()).await.unwrap();
     assert_eq!((counts.pending, counts.moving), (1, 0));
@@ -206,7 +206,7 @@ async fn a_dead_letter_from_delayqueues_garbage_keeps_its_payload_and_has_a_reas
         let () = server.command(&["HDEL", &key("retry:cnt"), id]);
         let () = server.command(&["SADD", &key("garbage"), id]);
     }
-    advance_until(&*store, |advanced| advanced.buried == 2).await;
+    advance_until(&*store, |advanced| advanced.dead_lettered == 2).await;
     for id in ["g1", ours.as_str()] {
         assert_eq!(ttl(&server, id), -1);
         let record = store.get(&queue(), &id.into()).await.unwrap().unwrap();
@@ -357,14 +357,17 @@ async fn what_is_moved_to_another_store_keeps_the_millisecond_that_was_asked_for
         renamed: false,
         run: "1".to_owned(),
     };
-    store.meet(&queue(), &peer).await.unwrap();
+    store.begin_transfer(&queue(), &peer).await.unwrap();
     // The second time it is what an interrupted copy left.
     for _ in 0..2 {
         let records = store.export(&queue(), "1", 10).await.unwrap();
         assert_eq!(records[0].at_ms, Some(due_ms + 2));
     }
     assert_eq!(ttl(&server, "a"), -1);
-    store.admit(&queue(), "1", &["a".into()]).await.unwrap();
+    store
+        .commit_import(&queue(), "1", &["a".into()])
+        .await
+        .unwrap();
     let record = store.get(&queue(), &"a".into()).await.unwrap().unwrap();
     assert_eq!(record.at_ms, Some(due_ms + 2));
 }
@@ -635,7 +638,7 @@ fn a_delivery_that_another_took_back_is_logged() {
         "1s",
     ];
     let mut host = Host::start(&server.url(), &args);
-    let id = eventually("it is in hand", || {
+    let id = eventually("it is in flight", || {
         let held: Vec<String> = server.command(&["ZRANGE", &key("unack"), "0", "-1"]);
         held.into_iter().next()
     });
@@ -685,7 +688,7 @@ async fn an_audit_drops_what_an_ack_left_and_counts_it() {
         settling: SHORT,
     };
     let report = store.audit(&queue(), how).await.unwrap();
-    assert_eq!((report.0[0].repaired, report.0[0].buried), (5, 1));
+    assert_eq!((report.0[0].repaired, report.0[0].dead_lettered), (5, 1));
     assert_eq!(depths(&*store).await, [0, 0, 0, 0, 1]);
     let totals = totals(&*store).await;
     assert_eq!((totals.dropped, totals.dead), (5, 1));
@@ -701,12 +704,12 @@ async fn a_copy_drops_what_an_ack_left_and_counts_it() {
         renamed: false,
         run: "1".to_owned(),
     };
-    here.meet(&queue(), &peer).await.unwrap();
+    here.begin_transfer(&queue(), &peer).await.unwrap();
     // Two at a time: those that are dropped do not look like the end.
     let taken = here.export(&queue(), "1", 2).await.unwrap();
     assert_eq!(taken.len(), 1);
     assert_eq!(taken[0].id.as_str(), "lost");
-    let arrived = copy_queue(&*here, &*there, &queue(), true, |_| ()).await;
+    let arrived = move_queue(&*here, &*there, &queue(), true, |_| ()).await;
     assert_eq!(arrived.unwrap(), 1);
     assert_eq!(totals(&*here).await.dropped, 5);
     let keys: Vec<String> = from.command(&["KEYS", &key("*")]);
@@ -772,14 +775,14 @@ async fn no_script_looks_for_more_than_twenty_ids_in_the_lists() {
         renamed: false,
         run: "1".to_owned(),
     };
-    store.meet(&queue(), &peer).await.unwrap();
+    store.begin_transfer(&queue(), &peer).await.unwrap();
     let scripts = calls(&server, "evalsha");
     store.import(&queue(), "1", &records).await.unwrap();
     assert!(calls(&server, "lpos") <= 40 * (calls(&server, "evalsha") - scripts));
     // Each has arrived all the same.
     let counts = store.counts(&queue()).await.unwrap();
     assert_eq!(counts.moving, 100);
-    store.discard(&queue(), "1", &ids).await.unwrap();
+    store.remove_exported(&queue(), "1", &ids).await.unwrap();
     for id in &ids {
         let () = server.command(&["HSET", &key("retry:cnt"), id.as_str(), "1"]);
     }

@@ -88,7 +88,7 @@ pub(super) fn choose(
     };
     let (shared, notices) = (Arc::clone(shared), notices.clone());
     tokio::spawn(async move {
-        let store = &*shared.desk.store;
+        let store = &*shared.controller.store;
         let goes_on = || shared.stops_of_tasks() == stops;
         let found = scan::dead_ids(store, &queue, &filter, goes_on).await;
         lock(&shared.task).take();
@@ -211,7 +211,7 @@ async fn do_step(
     ids: &[MessageId],
     bulk: Bulk,
 ) -> StoreResult<usize> {
-    let store = &shared.desk.store;
+    let store = &shared.controller.store;
     Ok(match bulk {
         Bulk::Redrive { retries, .. } => {
             let answers = store.redrive(queue, ids, retries).await?;

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::runtime::Handle;
 
-use super::cluster::{Cluster, Place, Redirect, redirect, slot_of};
+use super::cluster::{Cluster, NodeAddr, Redirect, redirect, slot_of};
+use super::connection::Connection;
 use super::faults::store_error;
-use super::link::Link;
 use super::server::Server;
 use crate::store::{StoreError, StoreResult};
 
@@ -24,13 +24,13 @@ const PAUSE: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 
 /// A way to the server or the servers, with connections of its own.
-pub(super) struct Route {
+pub(super) struct Client {
     name: Arc<str>,
     to: To,
 }
 
 enum To {
-    One(Link),
+    One(Connection),
     Cluster(Nodes),
 }
 
@@ -38,20 +38,24 @@ struct Nodes {
     cluster: Arc<Cluster>,
     threads: Handle,
     /// A std mutex: nothing is awaited while it is held.
-    links: Mutex<HashMap<Place, Arc<Link>>>,
+    links: Mutex<HashMap<NodeAddr, Arc<Connection>>>,
 }
 
-impl Route {
+impl Client {
     /// To whatever the URL leads to.
     pub(super) fn to_one(server: &Arc<Server>) -> Self {
         Self::to_node(server, None)
     }
 
     /// To one node of a cluster.
-    pub(super) fn to_node(server: &Arc<Server>, place: Place) -> Self {
+    pub(super) fn to_node(server: &Arc<Server>, place: NodeAddr) -> Self {
         Self {
             name: Arc::clone(&server.name),
-            to: To::One(Link::new(Arc::clone(server), place, Handle::current())),
+            to: To::One(Connection::new(
+                Arc::clone(server),
+                place,
+                Handle::current(),
+            )),
         }
     }
 
@@ -129,13 +133,13 @@ struct Open {
     /// For the owner of the slot.
     plain: Vec<usize>,
     /// For a node that the slot is on its way to.
-    asks: Option<(Place, Vec<usize>)>,
+    asks: Option<(NodeAddr, Vec<usize>)>,
     /// What comes next may come after a pause.
     waits: bool,
 }
 
 impl Nodes {
-    fn link(&self, place: &Place) -> Arc<Link> {
+    fn link(&self, place: &NodeAddr) -> Arc<Connection> {
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(link) = links.get(place) {
             return Arc::clone(link);
@@ -143,12 +147,12 @@ impl Nodes {
         // Those of nodes that have gone are not needed any more.
         links.retain(|place, _| self.cluster.knows(place));
         let server = Arc::clone(&self.cluster.server);
-        let link = Arc::new(Link::new(server, place.clone(), self.threads.clone()));
+        let link = Arc::new(Connection::new(server, place.clone(), self.threads.clone()));
         links.insert(place.clone(), Arc::clone(&link));
         link
     }
 
-    /// As [`Link::answers`]. A command that was redirected was not run, so it is safe to send it again.
+    /// As [`Connection::answers`]. A command that was redirected was not run, so it is safe to send it again.
     async fn answers(&self, commands: &[Cmd]) -> RedisResult<Vec<RedisResult<Value>>> {
         let slot = slot_of(commands);
         let end = Instant::now() + PATIENCE;
@@ -175,7 +179,7 @@ impl Nodes {
                             self.take(&mut open, &place, numbers.into_iter().zip(answers));
                         }
                         Err(error) => {
-                            self.cluster.distrust();
+                            self.cluster.mark_stale();
                             open.fail(error)?;
                         }
                     }
@@ -201,7 +205,7 @@ impl Nodes {
     fn take(
         &self,
         open: &mut Open,
-        place: &Place,
+        place: &NodeAddr,
         answers: impl Iterator<Item = (usize, RedisResult<Value>)>,
     ) {
         for (number, answer) in answers {
@@ -225,12 +229,12 @@ impl Nodes {
                     open.plain.push(number);
                     // The map is asked for once: the wait may be a long one.
                     if open.answers[number].is_none() && answer.as_ref().is_err_and(is_down) {
-                        self.cluster.distrust();
+                        self.cluster.mark_stale();
                     }
                 }
                 None => {
                     if answer.as_ref().is_err_and(is_stale) {
-                        self.cluster.distrust();
+                        self.cluster.mark_stale();
                     }
                 }
             }
@@ -239,7 +243,7 @@ impl Nodes {
     }
 
     fn nobody(&self, open: &mut Open, numbers: Vec<usize>) {
-        self.cluster.distrust();
+        self.cluster.mark_stale();
         open.waits = true;
         for number in numbers {
             let kind = ErrorKind::Server(ServerErrorKind::ClusterDown);

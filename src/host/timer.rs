@@ -8,15 +8,15 @@ use std::time::Duration;
 const LONGEST: Duration = Duration::from_hours(1);
 
 /// For one sleep at a time.
-pub(super) struct Alarm {
+pub(super) struct Timer {
     /// None where the system has none.
-    timer: Option<timer::Timer>,
+    timer: Option<timer::Clock>,
 }
 
-impl Alarm {
+impl Timer {
     /// To be called on the threads that will sleep.
     pub(super) fn new() -> Self {
-        let timer = timer::Timer::new()
+        let timer = timer::Clock::new()
             .inspect_err(|error| tracing::debug!("sleeping by whole milliseconds: {error}"))
             .ok();
         Self { timer }
@@ -46,9 +46,9 @@ mod timer {
     use tokio::io::unix::AsyncFd;
 
     /// A timerfd.
-    pub(super) struct Timer(AsyncFd<OwnedFd>);
+    pub(super) struct Clock(AsyncFd<OwnedFd>);
 
-    impl Timer {
+    impl Clock {
         pub(super) fn new() -> io::Result<Self> {
             let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
             let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
@@ -89,9 +89,9 @@ mod timer {
     use std::io;
     use std::time::Duration;
 
-    pub(super) struct Timer;
+    pub(super) struct Clock;
 
-    impl Timer {
+    impl Clock {
         pub(super) fn new() -> io::Result<Self> {
             Err(io::ErrorKind::Unsupported.into())
         }
@@ -109,7 +109,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_sleep_ends_at_its_time_and_not_at_that_of_one_given_up() {
-        let alarm = Alarm::new();
+        let alarm = Timer::new();
         assert_eq!(alarm.timer.is_some(), cfg!(target_os = "linux"));
         for _ in 0..20 {
             let began = Instant::now();

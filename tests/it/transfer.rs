@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use dqhost::message::{Due, MessageId, NewMessage, Record, State};
-use dqhost::store::copy::{Progress, copy_queue};
+use dqhost::store::move_queue::{Progress, move_queue};
 use dqhost::store::sqlite::{SqliteOptions, SqliteStore};
 use dqhost::store::{Peer, Settled, Settlement, Store, StoreError};
 use tempfile::TempDir;
@@ -63,7 +63,7 @@ async fn records(store: &dyn Store, ids: &[MessageId]) -> BTreeMap<MessageId, Re
 }
 
 async fn copy(from: &dyn Store, to: &dyn Store) -> Result<u64, StoreError> {
-    copy_queue(from, to, &queue(), false, |_| ()).await
+    move_queue(from, to, &queue(), false, |_| ()).await
 }
 
 #[tokio::test]
@@ -176,7 +176,7 @@ async fn cut_off_everywhere(a: &dyn Store, b: &dyn Store) {
 
 /// Removes what is left, for the next round.
 async fn empty(store: &dyn Store) {
-    while store.advance(&queue()).await.unwrap().buried > 0 {}
+    while store.advance(&queue()).await.unwrap().dead_lettered > 0 {}
     for state in [State::Pending, State::Dead] {
         let listed = store.list(&queue(), state, ALL).await.unwrap();
         let ids: Vec<MessageId> = listed.into_iter().map(|record| record.id).collect();
@@ -208,20 +208,23 @@ async fn of_two_copies_at_once_the_later_goes_on_alone() {
             run: run.to_owned(),
         };
         for store in [from, to] {
-            store.meet(&queue(), &peer("early")).await.unwrap();
+            store
+                .begin_transfer(&queue(), &peer("early"))
+                .await
+                .unwrap();
         }
         let exported = from.export(&queue(), "early", 10).await.unwrap();
         assert_eq!(exported[0].id, id);
         assert_eq!(
-            copy_queue(from, to, &queue(), true, |_| ()).await.unwrap(),
+            move_queue(from, to, &queue(), true, |_| ()).await.unwrap(),
             1
         );
         let claim = reserve_one(to, LONG).await.claim;
         settle(to, &claim, Settlement::ACK).await;
         for refused in [
             to.import(&queue(), "early", &exported).await,
-            from.discard(&queue(), "early", &[id.clone()]).await,
-            to.admit(&queue(), "early", &[id.clone()]).await,
+            from.remove_exported(&queue(), "early", &[id.clone()]).await,
+            to.commit_import(&queue(), "early", &[id.clone()]).await,
             from.export(&queue(), "early", 10).await.map(|_| ()),
         ] {
             let error = refused.unwrap_err().to_string();
@@ -243,12 +246,12 @@ async fn what_hosts_have_in_hand_is_waited_for() {
     let mut waited = Vec::new();
     let queue = queue();
     let (arrived, settled) = tokio::join!(
-        copy_queue(&*a, &*b, &queue, false, |progress| waited.push(progress)),
+        move_queue(&*a, &*b, &queue, false, |progress| waited.push(progress)),
         settle(&*a, &acked, Settlement::ACK),
     );
     assert_eq!((arrived.unwrap(), settled), (1, Settled::Done));
     assert!(
-        matches!(waited[0], Progress::Waiting { in_hand: 1 | 2 }),
+        matches!(waited[0], Progress::Waiting { in_flight: 1 | 2 }),
         "{waited:?}"
     );
     // Its lease ended, which cost an attempt as always.
@@ -276,8 +279,8 @@ async fn a_store_is_not_copied_to_itself_or_to_a_third_half_way() {
         renamed: false,
         run: "first".to_owned(),
     };
-    a.meet(&queue(), &peer(&*b)).await.unwrap();
-    b.meet(&queue(), &peer(&*a)).await.unwrap();
+    a.begin_transfer(&queue(), &peer(&*b)).await.unwrap();
+    b.begin_transfer(&queue(), &peer(&*a)).await.unwrap();
     assert_eq!(a.export(&queue(), "first", 10).await.unwrap().len(), 1);
     let error = copy(&*a, &*c).await.unwrap_err().to_string();
     assert!(error.contains(&b.describe()), "{error}");
@@ -286,7 +289,7 @@ async fn a_store_is_not_copied_to_itself_or_to_a_third_half_way() {
     assert!(shown.contains("q: 1 messages are on their way"), "{shown}");
     // Under its new name it goes on.
     assert_eq!(
-        copy_queue(&*a, &*c, &queue(), true, |_| ()).await.unwrap(),
+        move_queue(&*a, &*c, &queue(), true, |_| ()).await.unwrap(),
         1
     );
     assert_eq!(state_of(&*c, &id).await, Some(State::Ready));
@@ -361,7 +364,7 @@ async fn a_message_that_arrives_without_its_payload_is_dead_and_says_why() {
         .unwrap();
     let key = format!("{{dp:{}}}:msg:{}", queue(), message.id);
     assert_eq!(server.command::<u32>(&["DEL", &key]), 1);
-    copy_queue(&*from, &*to, &queue(), false, |_| {})
+    move_queue(&*from, &*to, &queue(), false, |_| {})
         .await
         .unwrap();
     bury(&*to).await;

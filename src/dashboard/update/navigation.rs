@@ -52,7 +52,7 @@ impl State {
                     self.first_page();
                 }
             }
-            Scope::Messages | Scope::Letters | Scope::InHand => {
+            Scope::Messages | Scope::Letters | Scope::InFlight => {
                 if let Some((queue, id)) = self.current() {
                     self.open(queue, id);
                 }
@@ -87,7 +87,7 @@ impl State {
     }
 
     /// Through lines, pages and texts.
-    pub(super) fn travel(&mut self, action: Action) {
+    pub(super) fn navigate(&mut self, action: Action) {
         let page = self.list_rows();
         let scrolled = |scroll: usize| match action {
             Action::Up => scroll.saturating_sub(1),
@@ -113,11 +113,11 @@ impl State {
                 _ => 0,
             };
         } else {
-            self.travel_list(action, page);
+            self.navigate_list(action, page);
         }
     }
 
-    fn travel_list(&mut self, action: Action, page: usize) {
+    fn navigate_list(&mut self, action: Action, page: usize) {
         let last = self.line_count().unwrap_or(0).saturating_sub(1);
         let more = self.records().is_some_and(|(_, more, _)| more);
         match action {

@@ -1,5 +1,5 @@
 #!lua
--- meet: begin a move to or from another store. Of two copies the later goes on alone.
+-- begin_transfer: begin a move to or from another store. Of two copies the later goes on alone.
 -- (no message changes its state)
 --
 -- KEYS[1] {dp:<queue>}:moving       zset  id -> since when; read only

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- discard: remove messages that have arrived in another store, or ids of which there is no more to move.
+-- remove_exported: remove messages that have arrived in another store, or ids of which there is no more to move.
 -- moving -> (nowhere)
 --
 -- KEYS[1] {dp:<queue>}:moving       zset    id -> since when, unix seconds

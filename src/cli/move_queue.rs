@@ -8,11 +8,11 @@ use super::open::{self, Missing};
 use super::queues::QueuesArgs;
 use super::{DurabilityArg, Exit, RedisArgs, SettingsArgs, Usage, log};
 use crate::store::address::StoreAddress;
-use crate::store::copy::{Progress, copy_queue};
+use crate::store::move_queue::{Progress, move_queue};
 use crate::text::printable;
 
 #[derive(Debug, Args)]
-pub(super) struct CopyArgs {
+pub(super) struct MoveArgs {
     /// Move messages out of this store
     ///
     /// Give a file, the URL of a Redis server, or env:NAME for what this environment variable holds.
@@ -30,7 +30,7 @@ pub(super) struct CopyArgs {
     redis: RedisArgs,
 }
 
-pub(super) async fn copy(args: CopyArgs) -> anyhow::Result<Exit> {
+pub(super) async fn copy(args: MoveArgs) -> anyhow::Result<Exit> {
     log::to_stderr("warn", false)?;
     let (from, to) = (address("--from", &args.from)?, address("--to", &args.to)?);
     args.redis.given.check([&from, &to])?;
@@ -59,16 +59,16 @@ pub(super) async fn copy(args: CopyArgs) -> anyhow::Result<Exit> {
                 // Whoever reads may have gone.
                 let _ = write!(io::stderr(), "\r{queue}: {messages} messages");
             }
-            Progress::Waiting { in_hand } if !is_waiting => {
+            Progress::Waiting { in_flight } if !is_waiting => {
                 is_waiting = true;
                 tell!(
-                    "{queue}: waiting for {in_hand} messages that hosts have in hand, until they \
+                    "{queue}: waiting for {in_flight} messages that hosts have in flight, until they \
                      are settled or their leases end"
                 );
             }
             Progress::Waiting { .. } => {}
         };
-        let arrived = copy_queue(&*from, &*to, &queue, args.renamed, progress).await?;
+        let arrived = move_queue(&*from, &*to, &queue, args.renamed, progress).await?;
         if shows_progress {
             let _ = write!(io::stderr(), "\r");
         }

@@ -3,7 +3,7 @@
 -- KEYS[1] to KEYS[13] are pending, ready, unack, retry, garbage, dead, moving, retry:cnt, attempts,
 -- due, headers, history and moving:was. A key of a wrong type is passed over.
 
--- Each is a bit of a number; src/store/redis/audit/marks.rs names them the same.
+-- Each is a bit of a number; src/store/redis/audit/presence.rs names them the same.
 local PENDING, READY, UNACK, RETRY, GARBAGE, DEAD, MOVING = 1, 2, 4, 8, 16, 32, 64
 local READY_TWICE, RETRY_TWICE = 128, 256
 local PAYLOAD, NO_STRING = 512, 1024

@@ -9,7 +9,7 @@ use super::super::{is_known, not_there};
 use super::{Command, Notice, Shared, Stage, lock, tasks};
 use crate::message::{MessageId, NewMessage, QueueName};
 use crate::store::{Cancelled, Redriven, Rescheduled, StoreResult};
-use crate::text::{for_people, printable};
+use crate::text::{human_duration, printable};
 
 /// Does commands until nobody is left to ask. What is for the screen or for the host in this process
 /// is done at once, whatever the store is at.
@@ -21,7 +21,7 @@ pub(super) async fn work(
     let (for_store, mut waiting) = mpsc::unbounded_channel();
     let at_once = async {
         while let Some(command) = commands.recv().await {
-            if shared.desk.read_only && !command.is_safe() {
+            if shared.controller.read_only && !command.is_safe() {
                 let text = "nothing is changed: the dashboard was started with --read-only";
                 let _ = notices.send(failed(text));
             } else if let Some(command) = do_at_once(&shared, command, &notices) {
@@ -52,8 +52,8 @@ fn do_at_once(
     notices: &mpsc::UnboundedSender<Notice>,
 ) -> Option<Command> {
     match command {
-        Command::Look(look) => {
-            *lock(&shared.look) = look;
+        Command::Query(query) => {
+            *lock(&shared.query) = query;
             shared.read_again();
         }
         Command::StopTask => {
@@ -93,7 +93,7 @@ async fn obey(
     command: Command,
     notices: &mpsc::UnboundedSender<Notice>,
 ) -> StoreResult<Option<Notice>> {
-    let store = &shared.desk.store;
+    let store = &shared.controller.store;
     Ok(Some(match command {
         Command::Send(queue, message) => send(shared, queue, *message).await?,
         Command::Pause {
@@ -127,7 +127,7 @@ async fn obey(
             return Ok(tasks::choose(shared, queue, filter, bulk, notices));
         }
         // Done at once.
-        Command::Look(_) | Command::StopTask | Command::StopHandler(..) | Command::StopHost(_) => {
+        Command::Query(_) | Command::StopTask | Command::StopHandler(..) | Command::StopHost(_) => {
             return Ok(None);
         }
     }))
@@ -139,7 +139,7 @@ async fn pause(
     paused: bool,
     create: bool,
 ) -> StoreResult<Notice> {
-    let store = &*shared.desk.store;
+    let store = &*shared.controller.store;
     if !create && !is_known(store, queue).await? {
         return Ok(failed(not_there(queue, paused)));
     }
@@ -153,9 +153,9 @@ async fn pause(
 
 async fn send(shared: &Shared, queue: QueueName, message: NewMessage) -> StoreResult<Notice> {
     let id = message.id.clone();
-    let sent = shared.desk.store.send(&queue, &[message]).await?;
+    let sent = shared.controller.store.send(&queue, &[message]).await?;
     let now_ms = shared
-        .desk
+        .controller
         .store
         .overview(&queue)
         .await
@@ -165,7 +165,7 @@ async fn send(shared: &Shared, queue: QueueName, message: NewMessage) -> StoreRe
         (None, _) => format!("{id} was sent before, so nothing was sent now"),
         (Some(due_ms), Ok(now_ms)) if due_ms > now_ms => {
             let wait = std::time::Duration::from_millis(due_ms - now_ms);
-            format!("sent {id}, due in {}", for_people(wait))
+            format!("sent {id}, due in {}", human_duration(wait))
         }
         _ => format!("sent {id}, due now"),
     };
@@ -188,7 +188,7 @@ async fn send_again(shared: &Shared, command: Command) -> StoreResult<Notice> {
     else {
         return Ok(failed("nothing to send again"));
     };
-    let store = &shared.desk.store;
+    let store = &shared.controller.store;
     let answer = store.redrive_edited(&queue, &id, &payload, retries).await?;
     Ok(match answer {
         Redriven::As(new) => Notice {
@@ -206,7 +206,7 @@ async fn send_again(shared: &Shared, command: Command) -> StoreResult<Notice> {
 
 /// Tells the host in this process to stop; it never takes a word back.
 fn stop_host(shared: &Shared, stage: Stage) {
-    if let Some((_, sender)) = &shared.desk.host {
+    if let Some((_, sender)) = &shared.controller.host {
         sender.send_if_modified(|now| {
             let is_higher = stage > *now;
             *now = stage.max(*now);
@@ -230,7 +230,7 @@ fn several(did: &str, must: &str, answers: impl Iterator<Item = bool>) -> Notice
 }
 
 fn stop_handler(shared: &Shared, queue: &QueueName, id: &MessageId) -> Notice {
-    let here = shared.desk.host.as_ref();
+    let here = shared.controller.host.as_ref();
     let id_text = printable(id.as_str());
     if here.is_some_and(|(monitor, _)| monitor.stop_handler(queue, id)) {
         done(format!(

@@ -21,18 +21,22 @@ const MARK_SECONDS: u64 = 4;
 type Entry = (MessageId, State, Option<u64>);
 
 /// "state:ms", as the scripts keep it.
-fn was(record: &Record) -> String {
+fn previous_state(record: &Record) -> String {
     let ms = record.at_ms.map_or("-1".to_owned(), |ms| ms.to_string());
     format!("{}:{ms}", record.state.as_str())
 }
 
 impl RedisStore {
-    pub(super) async fn meet_peer(&self, queue: &QueueName, peer: &Peer) -> StoreResult<()> {
+    pub(super) async fn begin_transfer_with(
+        &self,
+        queue: &QueueName,
+        peer: &Peer,
+    ) -> StoreResult<()> {
         const OPERATION: Operation = Operation::Copy;
         self.register(queue).await?;
         let k = self.keys(queue);
         let keys = [&k.moving, &k.moving_peer];
-        let mut command = evalsha(&scripts::MEET, keys.map(String::as_str));
+        let mut command = evalsha(&scripts::BEGIN_TRANSFER, keys.map(String::as_str));
         command.arg(&peer.name).arg(&peer.run);
         command.arg(i32::from(peer.renamed));
         let known: String = self.one(&self.work, OPERATION, command).await?;
@@ -280,7 +284,7 @@ impl RedisStore {
         self.of_this_run(Operation::Import, command).await
     }
 
-    pub(super) async fn discard_moved(
+    pub(super) async fn remove_exported_messages(
         &self,
         queue: &QueueName,
         run: &str,
@@ -312,17 +316,17 @@ impl RedisStore {
                 &k.stats,
             ];
             let keys = fixed.into_iter().chain(&payloads).map(String::as_str);
-            let mut command = evalsha(&scripts::DISCARD, keys);
+            let mut command = evalsha(&scripts::REMOVE_EXPORTED, keys);
             command.arg(run).arg(u8::from(is_drop));
             for id in step {
                 command.arg(id.as_str());
             }
-            self.of_this_run(Operation::Discard, command).await?;
+            self.of_this_run(Operation::RemoveExported, command).await?;
         }
         Ok(())
     }
 
-    pub(super) async fn admit_moved(
+    pub(super) async fn commit_imported(
         &self,
         queue: &QueueName,
         run: &str,
@@ -341,12 +345,12 @@ impl RedisStore {
                 &k.dead,
                 &k.due,
             ];
-            let mut command = evalsha(&scripts::ADMIT, keys.map(String::as_str));
+            let mut command = evalsha(&scripts::COMMIT_IMPORT, keys.map(String::as_str));
             command.arg(&k.wake).arg(run);
             for id in step {
                 command.arg(id.as_str());
             }
-            self.of_this_run(Operation::Admit, command).await?;
+            self.of_this_run(Operation::CommitImport, command).await?;
         }
         Ok(())
     }
@@ -362,7 +366,7 @@ fn add_record(command: &mut Cmd, record: &Record) {
     };
     command
         .arg(record.id.as_str())
-        .arg(was(record))
+        .arg(previous_state(record))
         .arg(count)
         .arg(attempts)
         .arg(headers_json(&record.headers))

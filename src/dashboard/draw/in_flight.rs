@@ -1,4 +1,4 @@
-//! What this host has in hand.
+//! What this host has in flight.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use ratatui::text::Line;
 
 use super::super::state::State;
 use super::{put, row, safe};
-use crate::text::for_people;
+use crate::text::human_duration;
 
 pub(super) fn draw(state: &State, now: Instant, area: Rect, buffer: &mut Buffer) {
     let theme = state.settings.theme;
@@ -30,24 +30,24 @@ pub(super) fn draw(state: &State, now: Instant, area: Rect, buffer: &mut Buffer)
     ];
     let rows = state.list_rows();
     let first = state.selected.saturating_sub(rows - 1);
-    for (at, flight) in snapshot.in_hand.iter().enumerate().skip(first) {
-        let runs = if flight.finished {
+    for (at, delivery) in snapshot.in_flight.iter().enumerate().skip(first) {
+        let runs = if delivery.finished {
             "settling".to_owned()
         } else {
-            for_people(now.saturating_duration_since(flight.since))
+            human_duration(now.saturating_duration_since(delivery.since))
         };
-        let lease = flight.lease_end.saturating_duration_since(now);
+        let lease = delivery.lease_end.saturating_duration_since(now);
         let text = format!(
             " {:<36} {:<8} {runs:<8} {:<8} {}",
-            safe(flight.id.as_str(), 36),
-            format!("{}/{}", flight.attempt, flight.attempts_max),
-            for_people(lease),
-            safe(flight.queue.as_str(), 20),
+            safe(delivery.id.as_str(), 36),
+            format!("{}/{}", delivery.attempt, delivery.attempts_max),
+            human_duration(lease),
+            safe(delivery.queue.as_str(), 20),
         );
         lines.push(row(theme, at == state.selected, &text, Style::new()));
     }
-    if snapshot.in_hand.is_empty() && snapshot.host.is_some() {
-        lines.push(Line::styled("  nothing is in hand", theme.dim()));
+    if snapshot.in_flight.is_empty() && snapshot.host.is_some() {
+        lines.push(Line::styled("  nothing is in flight", theme.dim()));
     }
     put(lines, area, buffer);
 }

@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::cluster::Place;
+use super::cluster::NodeAddr;
 use super::faults::{is_no_script, needs_new_connection};
 use super::scripts::{self, Script};
 use super::server::Server;
@@ -41,10 +41,10 @@ pub(super) async fn within_limit<T>(
 }
 
 /// A connection to one server, made when first needed.
-pub(super) struct Link {
+pub(super) struct Connection {
     server: Arc<Server>,
     /// A node of a cluster; none for whatever the URL leads to.
-    place: Place,
+    place: NodeAddr,
     /// Where the connection is served: those threads that the store was opened on, so that whoever asks
     /// may be kept from going on without keeping others from being answered.
     threads: Handle,
@@ -78,8 +78,8 @@ impl Drop for Unanswered<'_> {
     }
 }
 
-impl Link {
-    pub(super) fn new(server: Arc<Server>, place: Place, threads: Handle) -> Self {
+impl Connection {
+    pub(super) fn new(server: Arc<Server>, place: NodeAddr, threads: Handle) -> Self {
         Self {
             server,
             place,

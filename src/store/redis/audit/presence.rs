@@ -2,9 +2,9 @@
 
 use crate::store::FindingKind;
 
-/// A sum of the bits below, as `lua/include/marks.lua` makes it.
+/// A sum of the bits below, as `lua/include/presence.lua` makes it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Marks(pub u32);
+pub(super) struct Presence(pub u32);
 
 pub(super) const PENDING: u32 = 1;
 pub(super) const READY: u32 = 1 << 1;
@@ -39,20 +39,20 @@ const LIVE: u32 = PENDING | READY | UNACK | RETRY;
 
 /// What is to be done about an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cure {
+pub(super) enum Repair {
     /// Nothing is kept of it.
     Forget,
     /// It stays in this place and is nowhere else.
     Keep(u32),
     /// It becomes a dead letter.
     Bury,
-    /// A host has it in hand, so it stays as it is.
+    /// A host has it in flight, so it stays as it is.
     Wait,
     /// It stays as it is.
     None,
 }
 
-impl Marks {
+impl Presence {
     fn has(self, bits: u32) -> bool {
         self.0 & bits != 0
     }
@@ -78,27 +78,26 @@ impl Marks {
 
     /// What puts a finding right, so that no lease that runs is broken, nothing that was there is
     /// lost, and nothing can run twice at once.
-    pub(super) fn cure(self) -> Cure {
+    pub(super) fn repair(self) -> Repair {
         let places = self.0 & PLACES;
         let is_in_hand = self.has(LEASE_RUNS);
         let first = |order: &[u32]| order.iter().copied().find(|place| self.has(*place));
         match () {
             // Nobody knows what it is.
-            () if self.has(NO_STRING) => Cure::None,
-            () if places == 0 && self.has(PAYLOAD) => Cure::Bury,
-            () if places == 0 => Cure::Forget,
+            () if self.has(NO_STRING) => Repair::None,
+            () if places == 0 && self.has(PAYLOAD) => Repair::Bury,
+            () if places == 0 => Repair::Forget,
             // A copy may have put it into another store already, where it will be handled; here it
             // must not be, and yet a handler may be at work.
-            () if self.has(MOVING) && is_in_hand => Cure::Wait,
-            () if self.has(MOVING) => Cure::Keep(MOVING),
-            () if self.has(PAYLOAD) => {
-                first(&[UNACK, PENDING, RETRY, READY, DEAD, GARBAGE]).map_or(Cure::None, Cure::Keep)
-            }
+            () if self.has(MOVING) && is_in_hand => Repair::Wait,
+            () if self.has(MOVING) => Repair::Keep(MOVING),
+            () if self.has(PAYLOAD) => first(&[UNACK, PENDING, RETRY, READY, DEAD, GARBAGE])
+                .map_or(Repair::None, Repair::Keep),
             // The handler may have got the payload before it was lost.
-            () if is_in_hand => Cure::Wait,
+            () if is_in_hand => Repair::Wait,
             // The ack of a delayqueue consumer left it: hosts drop it.
-            () if !self.has(COUNTS | DEAD | GARBAGE) => Cure::Forget,
-            () => first(&[DEAD, GARBAGE]).map_or(Cure::Bury, Cure::Keep),
+            () if !self.has(COUNTS | DEAD | GARBAGE) => Repair::Forget,
+            () => first(&[DEAD, GARBAGE]).map_or(Repair::Bury, Repair::Keep),
         }
     }
 }
@@ -107,9 +106,9 @@ impl Marks {
 mod tests {
     use super::*;
 
-    fn all() -> impl Iterator<Item = Marks> {
+    fn all() -> impl Iterator<Item = Presence> {
         // What cannot be is left out: twice where it is not once, a lease that is none.
-        (0..1_u32 << 19).map(Marks).filter(|marks| {
+        (0..1_u32 << 19).map(Presence).filter(|marks| {
             let implies = |a, b| !marks.has(a) || marks.has(b);
             implies(READY_TWICE, READY)
                 && implies(RETRY_TWICE, RETRY)
@@ -118,8 +117,8 @@ mod tests {
         })
     }
 
-    /// What is left of the marks after a cure.
-    fn cured(marks: Marks, cure: Cure) -> Marks {
+    /// What is left of the marks after a repair.
+    fn repaired(marks: Presence, repair: Repair) -> Presence {
         let base = marks.0 & (PAYLOAD | NO_STRING | UNREADABLE);
         let fields = marks.0 & FIELDS;
         let stale = |place: u32| {
@@ -131,14 +130,14 @@ mod tests {
             let was = if place == MOVING { 0 } else { WAS };
             due | was
         };
-        Marks(match cure {
-            Cure::Forget => base & !PAYLOAD,
-            Cure::Keep(place) => {
+        Presence(match repair {
+            Repair::Forget => base & !PAYLOAD,
+            Repair::Keep(place) => {
                 let lease = if place == UNACK { LEASE_RUNS } else { 0 };
                 base | place | marks.0 & lease | fields & !stale(place)
             }
-            Cure::Bury => base | DEAD | ATTEMPTS | HISTORY | fields & !stale(DEAD) & !COUNTS,
-            Cure::Wait | Cure::None => marks.0,
+            Repair::Bury => base | DEAD | ATTEMPTS | HISTORY | fields & !stale(DEAD) & !COUNTS,
+            Repair::Wait | Repair::None => marks.0,
         })
     }
 
@@ -148,10 +147,14 @@ mod tests {
             let Some(kind) = marks.finding() else {
                 continue;
             };
-            match marks.cure() {
-                Cure::None => assert_eq!(kind, FindingKind::WrongType),
-                Cure::Wait => assert!(marks.has(LEASE_RUNS)),
-                cure => assert_eq!(cured(marks, cure).finding(), None, "{marks:?} {cure:?}"),
+            match marks.repair() {
+                Repair::None => assert_eq!(kind, FindingKind::WrongType),
+                Repair::Wait => assert!(marks.has(LEASE_RUNS)),
+                repair => assert_eq!(
+                    repaired(marks, repair).finding(),
+                    None,
+                    "{marks:?} {repair:?}"
+                ),
             }
         }
     }
@@ -159,7 +162,7 @@ mod tests {
     #[test]
     fn no_cure_breaks_a_running_lease_or_loses_a_payload() {
         for marks in all().filter(|marks| marks.finding().is_some()) {
-            let after = cured(marks, marks.cure());
+            let after = repaired(marks, marks.repair());
             if marks.has(LEASE_RUNS) {
                 assert!(after.has(LEASE_RUNS), "{marks:?}");
             }
@@ -177,11 +180,11 @@ mod tests {
     fn an_id_without_payload_and_retries_becomes_no_dead_letter() {
         for place in [PENDING, READY, UNACK, RETRY] {
             for marks in [place, place | ATTEMPTS | HISTORY | DUE] {
-                assert_eq!(Marks(marks).cure(), Cure::Forget);
-                assert_eq!(Marks(marks | COUNTS).cure(), Cure::Bury);
+                assert_eq!(Presence(marks).repair(), Repair::Forget);
+                assert_eq!(Presence(marks | COUNTS).repair(), Repair::Bury);
             }
         }
-        assert_eq!(Marks(UNACK | LEASE_RUNS).cure(), Cure::Wait);
+        assert_eq!(Presence(UNACK | LEASE_RUNS).repair(), Repair::Wait);
     }
 
     #[test]
@@ -201,16 +204,16 @@ mod tests {
             // As delayqueue's producers leave it.
             PENDING | PAYLOAD,
         ] {
-            assert_eq!(Marks(marks).finding(), None, "{marks}");
+            assert_eq!(Presence(marks).finding(), None, "{marks}");
         }
     }
 
     #[test]
     fn where_not_everything_can_be_seen_nothing_is_an_orphan() {
-        assert_eq!(Marks(PAYLOAD | UNREADABLE).finding(), None);
-        assert_eq!(Marks(COUNTS | UNREADABLE).finding(), None);
+        assert_eq!(Presence(PAYLOAD | UNREADABLE).finding(), None);
+        assert_eq!(Presence(COUNTS | UNREADABLE).finding(), None);
         assert_eq!(
-            Marks(READY | PENDING | PAYLOAD | UNREADABLE).finding(),
+            Presence(READY | PENDING | PAYLOAD | UNREADABLE).finding(),
             Some(FindingKind::TwoStates)
         );
     }

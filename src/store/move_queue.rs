@@ -1,7 +1,7 @@
 //! From one store to another: the messages of a queue leave the first and arrive in the second.
 //!
 //! Each batch takes four steps, each atomic in its store: *export* (out of every host's reach),
-//! *import* (into the other store, out of reach there too), *discard* (gone from the first), *admit*
+//! *import* (into the other store, out of reach there too), *remove_exported* (gone from the first), *commit_import*
 //! (into its state in the second). A message is in a host's reach in one store or in none, never in
 //! two; after a crash between any two steps another run between the same two stores, in either
 //! direction, ends what was under way. This is a two-phase commit (Gray, "Notes on Data Base
@@ -17,7 +17,7 @@ use crate::message::{MessageId, QueueName, State};
 /// Messages of one batch.
 const STEP: usize = 100;
 
-/// How long to wait at most before another look at messages that a host has in hand.
+/// How long to wait at most before another look at messages that a host has in flight.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// The other store of a move.
@@ -38,8 +38,8 @@ pub enum Progress {
     Arrived(u64),
     /// All that is left is in the hands of hosts: until it is settled, or its leases end.
     Waiting {
-        /// Messages in hand.
-        in_hand: u64,
+        /// Messages in flight.
+        in_flight: u64,
     },
 }
 
@@ -56,7 +56,7 @@ pub enum Progress {
 /// Those of the stores, and [`StoreError::Refused`] when the two are the same store, when an earlier
 /// copy with a third one was interrupted, or when another copy of the queue begins. What has arrived
 /// stays; a repeat goes on.
-pub async fn copy_queue(
+pub async fn move_queue(
     from: &dyn Store,
     to: &dyn Store,
     queue: &QueueName,
@@ -75,16 +75,16 @@ pub async fn copy_queue(
         run: run.clone(),
     };
     // Both, before anything is looked at: from here on no other copy moves anything.
-    from.meet(queue, &peer(to)).await?;
-    to.meet(queue, &peer(from)).await?;
+    from.begin_transfer(queue, &peer(to)).await?;
+    to.begin_transfer(queue, &peer(from)).await?;
     let mut arrived = end_arrivals(from, to, queue, &run).await?;
     loop {
         let records = from.export(queue, &run, STEP).await?;
         if !records.is_empty() {
             let ids: Vec<MessageId> = records.iter().map(|record| record.id.clone()).collect();
             to.import(queue, &run, &records).await?;
-            from.discard(queue, &run, &ids).await?;
-            to.admit(queue, &run, &ids).await?;
+            from.remove_exported(queue, &run, &ids).await?;
+            to.commit_import(queue, &run, &ids).await?;
             arrived += ids.len() as u64;
             progress(Progress::Arrived(arrived));
             continue;
@@ -95,12 +95,12 @@ pub async fn copy_queue(
         }
         if counts.unack > 0 {
             progress(Progress::Waiting {
-                in_hand: counts.unack,
+                in_flight: counts.unack,
             });
         }
         // Takes back what a lease has ended for.
         let advanced = from.advance(queue).await?;
-        if advanced.promoted + advanced.expired + advanced.buried == 0 {
+        if advanced.promoted + advanced.expired + advanced.dead_lettered == 0 {
             let next_in = advanced.next_in.unwrap_or(LOOK_EVERY);
             tokio::time::sleep(next_in.min(LOOK_EVERY)).await;
         }
@@ -134,7 +134,7 @@ async fn end_arrivals(
                 ids.push(record.id.clone());
             }
         }
-        to.admit(queue, run, &ids).await?;
+        to.commit_import(queue, run, &ids).await?;
         arrived += ids.len() as u64;
         // The others are still in the first store, and are exported again.
         offset += moving.len() - ids.len();

@@ -7,18 +7,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::foreign::is_foreign;
 use crate::message::MessageId;
 
-/// Guesses that are kept of a queue.
+/// PayloadPrefetch that are kept of a queue.
 const GUESSES_MAX: usize = 2;
 
 /// The form of our ids has so many bytes; whatever else is published is no guess.
 const ID_BYTES: usize = 36;
 
-/// Guesses by channel of wake-ups. A wrong one costs its name; a right one is read a moment earlier than
+/// PayloadPrefetch by channel of wake-ups. A wrong one costs its name; a right one is read a moment earlier than
 /// it would be anyway.
 #[derive(Debug, Default)]
-pub(super) struct Guesses(Mutex<HashMap<String, Vec<MessageId>>>);
+pub(super) struct PayloadPrefetch(Mutex<HashMap<String, Vec<MessageId>>>);
 
-impl Guesses {
+impl PayloadPrefetch {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Vec<MessageId>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -32,8 +32,8 @@ impl Guesses {
         if is_foreign(&id) {
             return;
         }
-        let mut guesses = self.lock();
-        let of_queue = guesses.entry(channel.to_owned()).or_default();
+        let mut prefetch = self.lock();
+        let of_queue = prefetch.entry(channel.to_owned()).or_default();
         if !of_queue.contains(&id) {
             if of_queue.len() == GUESSES_MAX {
                 of_queue.remove(0);
@@ -44,8 +44,8 @@ impl Guesses {
 
     /// Those of a channel, which are none any more.
     pub(super) fn take(&self, channel: &str) -> Vec<MessageId> {
-        let mut guesses = self.lock();
-        guesses
+        let mut prefetch = self.lock();
+        prefetch
             .get_mut(channel)
             .map(std::mem::take)
             .unwrap_or_default()
@@ -58,16 +58,16 @@ mod tests {
 
     #[test]
     fn the_latest_of_our_own_ids_are_guesses_once() {
-        let guesses = Guesses::default();
+        let prefetch = PayloadPrefetch::default();
         let ids = [(); 3].map(|()| MessageId::new());
         for id in [&ids[0], &ids[1], &ids[1], &ids[2]] {
-            guesses.note("c", id.as_str());
+            prefetch.note("c", id.as_str());
         }
         let foreign = "019a2b3c-0000-4000-8000-000000000099";
         for other in ["", "x", foreign, &"7".repeat(1 << 20)] {
-            guesses.note("c", other);
+            prefetch.note("c", other);
         }
-        assert_eq!(guesses.take("c"), ids[1..]);
-        assert!(guesses.take("c").is_empty() && guesses.take("d").is_empty());
+        assert_eq!(prefetch.take("c"), ids[1..]);
+        assert!(prefetch.take("c").is_empty() && prefetch.take("d").is_empty());
     }
 }

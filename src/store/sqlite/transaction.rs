@@ -8,21 +8,21 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::SqliteStore;
 use super::error::{Failure, store_error};
-use super::queue::{Change, QueueRow};
+use super::queue::{QueueRow, QueueTransaction};
 use super::thread::ConnectionThread;
 use crate::message::QueueName;
 use crate::store::{BATCH_MAX, Cancelled, Redriven, Rescheduled, Settled, StoreError, StoreResult};
 
 /// What a transaction needs.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Terms {
+pub(super) struct TransactionOptions {
     /// The queue is made when it is not there yet.
     create: bool,
     /// It survives a power cut, if the file does.
     durable: bool,
 }
 
-impl Terms {
+impl TransactionOptions {
     pub(super) const CREATE: Self = Self {
         create: true,
         durable: true,
@@ -31,7 +31,7 @@ impl Terms {
         create: false,
         durable: true,
     };
-    /// Says who has what in hand, or what time has brought: a power cut ends all hosts on the file,
+    /// Says who has what in flight, or what time has brought: a power cut ends all hosts on the file,
     /// so it may undo this, and the next `advance` does it again. What is made durable later
     /// makes this durable with it, for the log is written in order. With a delivery its token is
     /// undone, when nobody is left who could show it.
@@ -53,22 +53,22 @@ pub(super) struct Syncing {
 }
 
 impl Syncing {
-    /// Of a connection that is opened with `synchronous = FULL`, if `by_terms`.
-    pub(super) fn new(by_terms: bool) -> Self {
+    /// Of a connection that is opened with `synchronous = FULL`, if `by_options`.
+    pub(super) fn new(by_options: bool) -> Self {
         Self {
-            is_full: by_terms.then(|| AtomicBool::new(true)),
+            is_full: by_options.then(|| AtomicBool::new(true)),
         }
     }
 
     /// Before a transaction. Relaxed order: one thread alone writes.
-    fn set(&self, connection: &Connection, terms: Terms) -> rusqlite::Result<()> {
+    fn set(&self, connection: &Connection, options: TransactionOptions) -> rusqlite::Result<()> {
         let Some(is_full) = &self.is_full else {
             return Ok(());
         };
-        if is_full.load(Ordering::Relaxed) != terms.durable {
-            let level = if terms.durable { "FULL" } else { "NORMAL" };
+        if is_full.load(Ordering::Relaxed) != options.durable {
+            let level = if options.durable { "FULL" } else { "NORMAL" };
             connection.pragma_update(None, "synchronous", level)?;
-            is_full.store(terms.durable, Ordering::Relaxed);
+            is_full.store(options.durable, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -124,26 +124,28 @@ impl SqliteStore {
     }
 
     /// One transaction on a queue. None when there is no such queue and it is not to be made.
-    pub(super) async fn change<T: Send + 'static>(
+    pub(super) async fn transact<T: Send + 'static>(
         &self,
         operation: Operation,
         queue: &QueueName,
-        terms: Terms,
-        work: impl FnOnce(&mut Change<'_>) -> Result<T, Failure> + Send + 'static,
+        options: TransactionOptions,
+        work: impl FnOnce(&mut QueueTransaction<'_>) -> Result<T, Failure> + Send + 'static,
     ) -> StoreResult<Option<T>> {
         let (queue, clock, wake) = (queue.clone(), self.clock.clone(), Arc::clone(&self.wake));
         let syncing = Arc::clone(&self.syncing);
         let transaction = move |connection: &mut Connection| -> Result<Option<T>, Failure> {
-            syncing.set(connection, terms)?;
+            syncing.set(connection, options)?;
             let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             // Read when the turn has come: to wait for it is time that passes.
-            let Some(mut change) = Change::on(&tx, &queue, terms.create, clock.now())? else {
+            let Some(mut queue_tx) =
+                QueueTransaction::on(&tx, &queue, options.create, clock.now())?
+            else {
                 return Ok(None);
             };
-            let done = change.apply(work)?;
-            let (is_news, smaller) = (change.wake, change.smaller);
+            let done = queue_tx.apply(work)?;
+            let (must_notify, smaller) = (queue_tx.wake, queue_tx.smaller);
             tx.commit()?;
-            if is_news {
+            if must_notify {
                 wake.call();
             }
             if smaller {
@@ -156,14 +158,14 @@ impl SqliteStore {
     }
 
     /// One transaction on what belongs to no queue, or to one that has no row.
-    pub(super) async fn change_file<T: Send + 'static>(
+    pub(super) async fn transact_file<T: Send + 'static>(
         &self,
         operation: Operation,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, Failure> + Send + 'static,
     ) -> StoreResult<T> {
         let syncing = Arc::clone(&self.syncing);
         let transaction = move |connection: &mut Connection| -> Result<T, Failure> {
-            syncing.set(connection, Terms::CHANGE)?;
+            syncing.set(connection, TransactionOptions::CHANGE)?;
             let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let done = work(&tx)?;
             tx.commit()?;
@@ -173,7 +175,7 @@ impl SqliteStore {
     }
 
     /// One look.
-    pub(super) async fn look<T: Send + 'static>(
+    pub(super) async fn read<T: Send + 'static>(
         &self,
         operation: Operation,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
@@ -188,14 +190,14 @@ impl SqliteStore {
     }
 
     /// One look at a queue; none when there is no such queue.
-    pub(super) async fn look_at<T: Send + 'static>(
+    pub(super) async fn read_queue<T: Send + 'static>(
         &self,
         operation: Operation,
         queue: &QueueName,
         work: impl FnOnce(&Connection, &QueueRow) -> rusqlite::Result<T> + Send + 'static,
     ) -> StoreResult<Option<T>> {
         let queue = queue.clone();
-        self.look(operation, move |connection| {
+        self.read(operation, move |connection| {
             QueueRow::find(connection, queue.as_str())?
                 .map(|row| work(connection, &row))
                 .transpose()
@@ -204,12 +206,15 @@ impl SqliteStore {
     }
 
     /// Changes in steps, each a transaction, with one answer for each item.
-    pub(super) async fn change_each<I, A>(
+    pub(super) async fn transact_each<I, A>(
         &self,
-        (operation, terms): (Operation, Terms),
+        (operation, options): (Operation, TransactionOptions),
         queue: &QueueName,
         items: &[I],
-        work: impl Fn(&mut Change<'_>, &[I]) -> Result<Vec<A>, Failure> + Clone + Send + 'static,
+        work: impl Fn(&mut QueueTransaction<'_>, &[I]) -> Result<Vec<A>, Failure>
+        + Clone
+        + Send
+        + 'static,
     ) -> StoreResult<Vec<A>>
     where
         I: Clone + Send + 'static,
@@ -219,7 +224,9 @@ impl SqliteStore {
         for step in items.chunks(BATCH_MAX) {
             let (work, items) = (work.clone(), step.to_vec());
             let done = self
-                .change(operation, queue, terms, move |change| work(change, &items))
+                .transact(operation, queue, options, move |queue_tx| {
+                    work(queue_tx, &items)
+                })
                 .await?;
             answers.extend(done.unwrap_or_else(|| vec![A::NO_QUEUE; step.len()]));
         }

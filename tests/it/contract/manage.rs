@@ -150,7 +150,7 @@ pub(crate) async fn an_overview_tells_how_a_queue_stands(store: &dyn Store) {
     send_failing(store, 2, None).await;
     let claim = reserve_one(store, LONG).await.claim;
     settle(store, &claim, nack(None)).await;
-    send(store, "in hand", Due::NOW, 3).await;
+    send(store, "in flight", Due::NOW, 3).await;
     assert_eq!(reserve(store, 1, LONG).await[0].attempt, 1);
     let first = send(store, "first in line", Due::In(SHORT), 3).await;
     let due = due_of(store, &first).await;
@@ -229,8 +229,8 @@ pub(crate) async fn what_waits_can_be_made_due_now(store: &dyn Store) {
     bury(store).await;
     let retry = send_failing(store, 3, None).await;
     let backing_off = send_failing(store, 3, Some(LONG)).await;
-    let in_hand = send(store, "in hand", Due::NOW, 3).await;
-    assert_eq!(reserve(store, 1, LONG).await[0].claim.id, in_hand);
+    let in_flight = send(store, "in flight", Due::NOW, 3).await;
+    assert_eq!(reserve(store, 1, LONG).await[0].claim.id, in_flight);
     let ready = send(store, "ready", Due::NOW, 3).await;
     let pending = send(store, "pending", Due::In(LONG), 3).await;
     let unknown = MessageId::new();
@@ -239,7 +239,7 @@ pub(crate) async fn what_waits_can_be_made_due_now(store: &dyn Store) {
         &backing_off,
         &ready,
         &retry,
-        &in_hand,
+        &in_flight,
         &dead,
         &unknown,
     ]
@@ -258,7 +258,7 @@ pub(crate) async fn what_waits_can_be_made_due_now(store: &dyn Store) {
             told.push(*at_ms);
         }
         let others = [
-            Rescheduled::InHand,
+            Rescheduled::InFlight,
             Rescheduled::Unknown,
             Rescheduled::Unknown,
         ];
