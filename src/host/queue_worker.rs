@@ -121,7 +121,7 @@ impl QueueWorker {
         self.deadline_known = true;
     }
 
-    /// A slot became free or results were settled: takes the requeued of what that put back.
+    /// A slot became free or results were settled: takes note of what that put back.
     fn after_progress(&mut self, served: &ServedQueue) {
         let requeued = served.requeued.take();
         self.has_ready |= requeued.waits;

@@ -10,13 +10,13 @@ const LONGEST: Duration = Duration::from_hours(1);
 /// For one sleep at a time.
 pub(super) struct Timer {
     /// None where the system has none.
-    timer: Option<timer::Clock>,
+    timer: Option<precise::Clock>,
 }
 
 impl Timer {
     /// To be called on the threads that will sleep.
     pub(super) fn new() -> Self {
-        let timer = timer::Clock::new()
+        let timer = precise::Clock::new()
             .inspect_err(|error| tracing::debug!("sleeping by whole milliseconds: {error}"))
             .ok();
         Self { timer }
@@ -33,7 +33,7 @@ impl Timer {
 }
 
 #[cfg(target_os = "linux")]
-mod timer {
+mod precise {
     use std::io;
     use std::os::fd::OwnedFd;
     use std::time::Duration;
@@ -85,7 +85,7 @@ mod timer {
 }
 
 #[cfg(not(target_os = "linux"))]
-mod timer {
+mod precise {
     use std::io;
     use std::time::Duration;
 

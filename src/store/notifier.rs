@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures_util::future::select_all;
 use tokio::sync::Notify;
 
-/// A signal for each name. One that is notified_once while nobody waits is heard by the next who does. A signal that
-/// nobody has listened to yet counts as notified_once: what happened before is not known.
+/// A signal for each name. A notification while nobody waits is kept for the next who does. A new
+/// signal counts as notified: what happened before is not known.
 #[derive(Debug, Default)]
 pub(super) struct Notifier(Mutex<HashMap<String, Arc<Signal>>>);
 
@@ -88,7 +88,7 @@ impl Notifier {
         self.of(name).notify();
     }
 
-    /// Rings every signal.
+    /// Notifies every signal.
     pub(super) fn notify_all(&self) {
         self.lock().values().for_each(|signal| signal.notify());
     }
@@ -100,7 +100,7 @@ mod tests {
     use futures_util::FutureExt;
 
     #[tokio::test]
-    async fn each_name_has_its_own_bell_and_keeps_what_nobody_heard() {
+    async fn each_name_has_its_own_signal_and_keeps_what_nobody_waited_for() {
         let notifier = Notifier::default();
         let notified =
             |names: &'static [&str]| notifier.notified(names.iter().copied()).now_or_never();
@@ -119,11 +119,11 @@ mod tests {
     async fn what_was_told_to_one_that_goes_away_is_told_to_the_next() {
         let notifier = Notifier::default();
         notifier.notified(["a"].into_iter()).await;
-        let mut heard = Box::pin(notifier.notified(["a"].into_iter()));
-        assert!((&mut heard).now_or_never().is_none());
+        let mut waiting = Box::pin(notifier.notified(["a"].into_iter()));
+        assert!((&mut waiting).now_or_never().is_none());
         notifier.notify("a");
         // Given up before it could look: the next one is told.
-        drop(heard);
+        drop(waiting);
         assert!(
             notifier
                 .notified(["a"].into_iter())

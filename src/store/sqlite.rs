@@ -15,9 +15,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use self::error::Failure;
-use self::queue::QueueTransaction;
+use self::queue::QueueTx;
 use self::thread::ConnectionThread;
-use self::transaction::{Syncing, TransactionOptions};
+use self::transaction::{Syncing, TxOptions};
+use self::turn::Turn;
 use self::wake::Wake;
 use super::Operation;
 use super::common::{import_steps, send_steps, settle_steps};
@@ -43,6 +44,7 @@ mod settle;
 mod thread;
 mod transaction;
 mod transfer;
+mod turn;
 mod wake;
 
 pub use open::{Durability, SqliteOptions};
@@ -52,6 +54,8 @@ pub struct SqliteStore {
     write: ConnectionThread,
     /// None in memory, which one connection alone can see.
     read: Option<ConnectionThread>,
+    /// None in memory.
+    turn: Option<Arc<Turn>>,
     wake: Arc<Wake>,
     syncing: Arc<Syncing>,
     /// None in memory.
@@ -92,12 +96,12 @@ impl Store for SqliteStore {
         let mut sent = Vec::with_capacity(messages.len());
         for step in send_steps(messages) {
             let (step, room) = (step.to_vec(), self.room.clone());
-            let work = move |tx: &mut QueueTransaction<'_>| {
+            let work = move |tx: &mut QueueTx<'_>| {
                 room.as_ref().map_or(Ok(()), DiskReserve::check)?;
                 deliver::send(tx, &step)
             };
             let done = self
-                .transact(Operation::Send, queue, TransactionOptions::CREATE, work)
+                .transact(Operation::Send, queue, TxOptions::CREATE, work)
                 .await?;
             sent.extend(done.unwrap_or_default());
         }
@@ -122,21 +126,16 @@ impl Store for SqliteStore {
             return Ok(idle);
         }
         let done = self
-            .transact(
-                OPERATION,
-                queue,
-                TransactionOptions::PASSING,
-                deliver::advance,
-            )
+            .transact(OPERATION, queue, TxOptions::PASSING, deliver::advance)
             .await?;
         Ok(done.unwrap_or(idle))
     }
 
     async fn reserve(&self, queue: &QueueName, wanted: Reservation) -> StoreResult<Vec<Delivery>> {
         const OPERATION: Operation = Operation::Reserve;
-        let work = move |tx: &mut QueueTransaction<'_>| deliver::reserve(tx, wanted);
+        let work = move |tx: &mut QueueTx<'_>| deliver::reserve(tx, wanted);
         let done = self
-            .transact(OPERATION, queue, TransactionOptions::PASSING, work)
+            .transact(OPERATION, queue, TxOptions::PASSING, work)
             .await?;
         Ok(done.unwrap_or_default())
     }
@@ -146,9 +145,9 @@ impl Store for SqliteStore {
         queue: &QueueName,
         wanted: Reservation,
     ) -> StoreResult<(Advanced, Vec<Delivery>)> {
-        let work = move |tx: &mut QueueTransaction<'_>| deliver::advance_and_reserve(tx, wanted);
+        let work = move |tx: &mut QueueTx<'_>| deliver::advance_and_reserve(tx, wanted);
         let done = self
-            .transact(Operation::Reserve, queue, TransactionOptions::PASSING, work)
+            .transact(Operation::Reserve, queue, TxOptions::PASSING, work)
             .await?;
         Ok(done.unwrap_or_default())
     }
@@ -159,16 +158,9 @@ impl Store for SqliteStore {
         claims: &[Claim],
         lease: Duration,
     ) -> StoreResult<Vec<Settled>> {
-        let work = move |tx: &mut QueueTransaction<'_>, claims: &[Claim]| {
-            deliver::extend(tx, claims, lease)
-        };
-        self.transact_each(
-            (Operation::Extend, TransactionOptions::PASSING),
-            queue,
-            claims,
-            work,
-        )
-        .await
+        let work = move |tx: &mut QueueTx<'_>, claims: &[Claim]| deliver::extend(tx, claims, lease);
+        self.transact_each((Operation::Extend, TxOptions::PASSING), queue, claims, work)
+            .await
     }
 
     async fn settle(
@@ -179,17 +171,12 @@ impl Store for SqliteStore {
         let mut answers = Vec::with_capacity(settlements.len());
         for step in settle_steps(settlements) {
             let room = self.room.clone();
-            let work = move |tx: &mut QueueTransaction<'_>, some: &[(Claim, Settlement)]| {
+            let work = move |tx: &mut QueueTx<'_>, some: &[(Claim, Settlement)]| {
                 settle::settle(tx, some, room.as_ref())
             };
             answers.extend(
-                self.transact_each(
-                    (Operation::Settle, TransactionOptions::CHANGE),
-                    queue,
-                    step,
-                    work,
-                )
-                .await?,
+                self.transact_each((Operation::Settle, TxOptions::CHANGE), queue, step, work)
+                    .await?,
             );
         }
         Ok(answers)
@@ -200,25 +187,15 @@ impl Store for SqliteStore {
     }
 
     async fn release(&self, queue: &QueueName, claims: &[Claim]) -> StoreResult<Vec<Settled>> {
-        let work = |tx: &mut QueueTransaction<'_>, some: &[Claim]| settle::release(tx, some);
-        self.transact_each(
-            (Operation::Release, TransactionOptions::CHANGE),
-            queue,
-            claims,
-            work,
-        )
-        .await
+        let work = |tx: &mut QueueTx<'_>, some: &[Claim]| settle::release(tx, some);
+        self.transact_each((Operation::Release, TxOptions::CHANGE), queue, claims, work)
+            .await
     }
 
     async fn cancel(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<Cancelled>> {
-        let work = |tx: &mut QueueTransaction<'_>, some: &[MessageId]| people::cancel(tx, some);
-        self.transact_each(
-            (Operation::Cancel, TransactionOptions::CHANGE),
-            queue,
-            ids,
-            work,
-        )
-        .await
+        let work = |tx: &mut QueueTx<'_>, some: &[MessageId]| people::cancel(tx, some);
+        self.transact_each((Operation::Cancel, TxOptions::CHANGE), queue, ids, work)
+            .await
     }
 
     async fn reschedule(
@@ -227,24 +204,18 @@ impl Store for SqliteStore {
         ids: &[MessageId],
         due: Due,
     ) -> StoreResult<Vec<Rescheduled>> {
-        let work = move |tx: &mut QueueTransaction<'_>, some: &[MessageId]| {
-            people::reschedule(tx, some, due)
-        };
-        self.transact_each(
-            (Operation::Reschedule, TransactionOptions::CHANGE),
-            queue,
-            ids,
-            work,
-        )
-        .await
+        let work =
+            move |tx: &mut QueueTx<'_>, some: &[MessageId]| people::reschedule(tx, some, due);
+        self.transact_each((Operation::Reschedule, TxOptions::CHANGE), queue, ids, work)
+            .await
     }
 
     async fn set_paused(&self, queue: &QueueName, paused: bool) -> StoreResult<()> {
-        let work = move |tx: &mut QueueTransaction<'_>| {
+        let work = move |tx: &mut QueueTx<'_>| {
             people::set_paused(tx, paused);
             Ok(())
         };
-        self.transact(Operation::Pause, queue, TransactionOptions::CREATE, work)
+        self.transact(Operation::Pause, queue, TxOptions::CREATE, work)
             .await?;
         Ok(())
     }
@@ -286,16 +257,10 @@ impl Store for SqliteStore {
         ids: &[MessageId],
         retries: Option<u32>,
     ) -> StoreResult<Vec<Redriven>> {
-        let work = move |tx: &mut QueueTransaction<'_>, some: &[MessageId]| {
-            people::redrive(tx, some, retries)
-        };
-        self.transact_each(
-            (Operation::Redrive, TransactionOptions::CHANGE),
-            queue,
-            ids,
-            work,
-        )
-        .await
+        let work =
+            move |tx: &mut QueueTx<'_>, some: &[MessageId]| people::redrive(tx, some, retries);
+        self.transact_each((Operation::Redrive, TxOptions::CHANGE), queue, ids, work)
+            .await
     }
 
     async fn redrive_edited(
@@ -306,12 +271,12 @@ impl Store for SqliteStore {
         retries: Option<u32>,
     ) -> StoreResult<Redriven> {
         let (id, payload, room) = (id.clone(), payload.to_vec(), self.room.clone());
-        let work = move |tx: &mut QueueTransaction<'_>| {
+        let work = move |tx: &mut QueueTx<'_>| {
             room.as_ref().map_or(Ok(()), DiskReserve::check)?;
             people::redrive_edited(tx, &id, &payload, retries)
         };
         let done = self
-            .transact(Operation::Redrive, queue, TransactionOptions::CHANGE, work)
+            .transact(Operation::Redrive, queue, TxOptions::CHANGE, work)
             .await?;
         Ok(done.unwrap_or(Redriven::Unknown))
     }
@@ -329,30 +294,24 @@ impl Store for SqliteStore {
     }
 
     async fn delete_dead(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<bool>> {
-        let work =
-            |tx: &mut QueueTransaction<'_>, some: &[MessageId]| people::delete_dead(tx, some);
-        self.transact_each(
-            (Operation::DeleteDead, TransactionOptions::CHANGE),
-            queue,
-            ids,
-            work,
-        )
-        .await
+        let work = |tx: &mut QueueTx<'_>, some: &[MessageId]| people::delete_dead(tx, some);
+        self.transact_each((Operation::DeleteDead, TxOptions::CHANGE), queue, ids, work)
+            .await
     }
 
     async fn begin_transfer(&self, queue: &QueueName, peer: &Peer) -> StoreResult<()> {
         let peer = peer.clone();
-        let work = move |tx: &mut QueueTransaction<'_>| transfer::begin_transfer(tx, peer);
-        self.transact(Operation::Copy, queue, TransactionOptions::CREATE, work)
+        let work = move |tx: &mut QueueTx<'_>| transfer::begin_transfer(tx, peer);
+        self.transact(Operation::Copy, queue, TxOptions::CREATE, work)
             .await?;
         Ok(())
     }
 
     async fn export(&self, queue: &QueueName, run: &str, max: usize) -> StoreResult<Vec<Record>> {
         let run = run.to_owned();
-        let work = move |tx: &mut QueueTransaction<'_>| transfer::export(tx, &run, max);
+        let work = move |tx: &mut QueueTx<'_>| transfer::export(tx, &run, max);
         let done = self
-            .transact(Operation::Export, queue, TransactionOptions::CHANGE, work)
+            .transact(Operation::Export, queue, TxOptions::CHANGE, work)
             .await?;
         Ok(done.unwrap_or_default())
     }
@@ -360,11 +319,11 @@ impl Store for SqliteStore {
     async fn import(&self, queue: &QueueName, run: &str, records: &[Record]) -> StoreResult<()> {
         for step in import_steps(records) {
             let (run, step, room) = (run.to_owned(), step.to_vec(), self.room.clone());
-            let work = move |tx: &mut QueueTransaction<'_>| {
+            let work = move |tx: &mut QueueTx<'_>| {
                 room.as_ref().map_or(Ok(()), DiskReserve::check)?;
                 transfer::import(tx, &run, &step)
             };
-            self.transact(Operation::Import, queue, TransactionOptions::CREATE, work)
+            self.transact(Operation::Import, queue, TxOptions::CREATE, work)
                 .await?;
         }
         Ok(())
@@ -377,14 +336,9 @@ impl Store for SqliteStore {
         ids: &[MessageId],
     ) -> StoreResult<()> {
         let (run, ids) = (run.to_owned(), ids.to_vec());
-        let work = move |tx: &mut QueueTransaction<'_>| transfer::remove_exported(tx, &run, &ids);
-        self.transact(
-            Operation::RemoveExported,
-            queue,
-            TransactionOptions::CHANGE,
-            work,
-        )
-        .await?;
+        let work = move |tx: &mut QueueTx<'_>| transfer::remove_exported(tx, &run, &ids);
+        self.transact(Operation::RemoveExported, queue, TxOptions::CHANGE, work)
+            .await?;
         Ok(())
     }
 
@@ -395,14 +349,9 @@ impl Store for SqliteStore {
         ids: &[MessageId],
     ) -> StoreResult<()> {
         let (run, ids) = (run.to_owned(), ids.to_vec());
-        let work = move |tx: &mut QueueTransaction<'_>| transfer::commit_import(tx, &run, &ids);
-        self.transact(
-            Operation::CommitImport,
-            queue,
-            TransactionOptions::CHANGE,
-            work,
-        )
-        .await?;
+        let work = move |tx: &mut QueueTx<'_>| transfer::commit_import(tx, &run, &ids);
+        self.transact(Operation::CommitImport, queue, TxOptions::CHANGE, work)
+            .await?;
         Ok(())
     }
 
@@ -429,21 +378,16 @@ impl Store for SqliteStore {
         silence: Duration,
     ) -> StoreResult<()> {
         let host = host.clone();
-        let work = move |tx: &mut QueueTransaction<'_>| people::heartbeat(tx, &host, silence);
-        self.transact(
-            Operation::Heartbeat,
-            queue,
-            TransactionOptions::PASSING_CREATE,
-            work,
-        )
-        .await?;
+        let work = move |tx: &mut QueueTx<'_>| people::heartbeat(tx, &host, silence);
+        self.transact(Operation::Heartbeat, queue, TxOptions::PASSING_CREATE, work)
+            .await?;
         Ok(())
     }
 
     async fn leave(&self, queue: &QueueName, host_id: &str) -> StoreResult<()> {
         let host_id = host_id.to_owned();
-        let work = move |tx: &mut QueueTransaction<'_>| people::leave(tx, &host_id);
-        self.transact(Operation::Leave, queue, TransactionOptions::PASSING, work)
+        let work = move |tx: &mut QueueTx<'_>| people::leave(tx, &host_id);
+        self.transact(Operation::Leave, queue, TxOptions::PASSING, work)
             .await?;
         Ok(())
     }

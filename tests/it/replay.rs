@@ -166,7 +166,7 @@ struct Replay<'r> {
     sent: BTreeSet<String>,
     /// Ended by delayqueue: acked, intercepted or deleted.
     ended: BTreeSet<String>,
-    /// Of these the garbage that it deleted: our host may have dead_lettered it meanwhile.
+    /// Of these the garbage that it deleted: our host may have dead-lettered it meanwhile.
     deleted: BTreeSet<String>,
     acked: BTreeSet<String>,
 }

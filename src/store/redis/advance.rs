@@ -1,4 +1,4 @@
-//! What time brings: due messages, leases that have ended, and what is to be dead_lettered.
+//! Promotes what is due, takes back what leases have expired for, and dead-letters garbage.
 
 use std::time::{Duration, Instant};
 
@@ -222,8 +222,8 @@ impl RedisStore {
         })
     }
 
-    /// Buries what `collect_garbage` has left, since it needs the payloads' keys. Returns how many were
-    /// dead_lettered in all, and how many were dropped.
+    /// Dead-letters what `collect_garbage` has left, since it needs the payloads' keys. Returns how
+    /// many became dead letters in all, and how many were dropped.
     async fn after_dead_lettering(
         &self,
         queue: &QueueName,

@@ -7,13 +7,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::foreign::is_foreign;
 use crate::message::MessageId;
 
-/// PayloadPrefetch that are kept of a queue.
-const GUESSES_MAX: usize = 2;
+/// Ids that are kept of a queue.
+const IDS_MAX: usize = 2;
 
-/// The form of our ids has so many bytes; whatever else is published is no guess.
+/// The form of our ids has so many bytes; whatever else is published is not prefetched.
 const ID_BYTES: usize = 36;
 
-/// PayloadPrefetch by channel of wake-ups. A wrong one costs its name; a right one is read a moment earlier than
+/// Ids by channel of wake-ups. A wrong one costs its name; a right one is read a moment earlier than
 /// it would be anyway.
 #[derive(Debug, Default)]
 pub(super) struct PayloadPrefetch(Mutex<HashMap<String, Vec<MessageId>>>);
@@ -35,7 +35,7 @@ impl PayloadPrefetch {
         let mut prefetch = self.lock();
         let of_queue = prefetch.entry(channel.to_owned()).or_default();
         if !of_queue.contains(&id) {
-            if of_queue.len() == GUESSES_MAX {
+            if of_queue.len() == IDS_MAX {
                 of_queue.remove(0);
             }
             of_queue.push(id);

@@ -10,8 +10,8 @@ use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use self::rows::{Repaired, Row};
 use super::SqliteStore;
 use super::error::Failure;
-use super::queue::{QueueRow, QueueTransaction, state};
-use super::transaction::TransactionOptions;
+use super::queue::{QueueRow, QueueTx, state};
+use super::transaction::TxOptions;
 use crate::message::{QueueName, State};
 use crate::store::report::Remedy;
 use crate::store::{AuditReport, FindingKind, StoreResult};
@@ -55,7 +55,7 @@ fn wrong_depths(row: &QueueRow, counted: [i64; 7]) -> Vec<String> {
 
 /// Counts the messages of a queue anew. Nobody else writes meanwhile, so this is done only when a look
 /// has shown that it is needed.
-fn repair_depths(tx: &mut QueueTransaction<'_>) -> Result<Vec<String>, Failure> {
+fn repair_depths(tx: &mut QueueTx<'_>) -> Result<Vec<String>, Failure> {
     let counted = counted(tx.tx, tx.row.id)?;
     let wrong = wrong_depths(&tx.row, counted);
     tx.row.set_depths(counted);
@@ -92,7 +92,7 @@ fn page(connection: &Connection, queue: i64, after: i64, now_ms: u64) -> rusqlit
 }
 
 /// Mends a row, if anything is still wrong with it.
-fn repair_row(tx: &mut QueueTransaction<'_>, seq: i64) -> Result<Option<Repaired>, Failure> {
+fn repair_row(tx: &mut QueueTx<'_>, seq: i64) -> Result<Option<Repaired>, Failure> {
     let row = tx
         .tx
         .prepare_cached(&format!(
@@ -197,7 +197,7 @@ impl SqliteStore {
         let mut wrong = self.read_queue(OPERATION, queue, look).await?;
         let mut remedy = Remedy::None;
         if repair && wrong.as_ref().is_some_and(|wrong| !wrong.is_empty()) {
-            let options = TransactionOptions::CHANGE;
+            let options = TxOptions::CHANGE;
             wrong = self
                 .transact(OPERATION, queue, options, repair_depths)
                 .await?;
@@ -222,12 +222,12 @@ impl SqliteStore {
                 step.iter().map(|(_, repaired)| repaired.clone()).collect();
             if repair {
                 let seqs: Vec<i64> = step.iter().map(|(seq, _)| *seq).collect();
-                let mend = move |tx: &mut QueueTransaction<'_>| {
+                let mend = move |tx: &mut QueueTx<'_>| {
                     let each = seqs.into_iter().map(|seq| repair_row(tx, seq));
                     each.collect::<Result<Vec<_>, _>>()
                 };
                 let done = self
-                    .transact(OPERATION, queue, TransactionOptions::CHANGE, mend)
+                    .transact(OPERATION, queue, TxOptions::CHANGE, mend)
                     .await?;
                 noted = done.into_iter().flatten().flatten().collect();
             }

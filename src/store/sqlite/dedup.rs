@@ -4,7 +4,7 @@
 
 use rusqlite::params;
 
-use super::queue::{QueueTransaction, signed};
+use super::queue::{QueueTx, signed};
 
 /// So many whose time is over go with each that comes, so that they become fewer.
 const FORGOTTEN_PER_SEND: i64 = 2;
@@ -12,13 +12,13 @@ const FORGOTTEN_PER_SEND: i64 = 2;
 /// And so many with each heartbeat.
 pub(super) const FORGOTTEN_PER_HEARTBEAT: i64 = 1000;
 
-pub(super) fn is_there(tx: &QueueTransaction<'_>, id: &str) -> rusqlite::Result<bool> {
+pub(super) fn is_there(tx: &QueueTx<'_>, id: &str) -> rusqlite::Result<bool> {
     tx.tx
         .prepare_cached("SELECT 1 FROM dedup WHERE queue = ?1 AND id = ?2 AND until_ms > ?3")?
         .exists(params![tx.row.id, id, signed(tx.now.ms)])
 }
 
-pub(super) fn keep(tx: &QueueTransaction<'_>, id: &str, until_ms: u64) -> rusqlite::Result<()> {
+pub(super) fn keep(tx: &QueueTx<'_>, id: &str, until_ms: u64) -> rusqlite::Result<()> {
     forget(tx, FORGOTTEN_PER_SEND)?;
     tx.tx
         .prepare_cached("INSERT OR REPLACE INTO dedup (queue, id, until_ms) VALUES (?1, ?2, ?3)")?
@@ -27,7 +27,7 @@ pub(super) fn keep(tx: &QueueTransaction<'_>, id: &str, until_ms: u64) -> rusqli
 }
 
 /// Takes out up to `max` whose time is over.
-pub(super) fn forget(tx: &QueueTransaction<'_>, max: i64) -> rusqlite::Result<()> {
+pub(super) fn forget(tx: &QueueTx<'_>, max: i64) -> rusqlite::Result<()> {
     tx.tx
         .prepare_cached(
             "DELETE FROM dedup WHERE queue = ?1 AND id IN (SELECT id FROM dedup

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::dedup;
 use super::error::Failure;
-use super::queue::{QueueRow, QueueTransaction, code, count, signed, text, unsigned};
+use super::queue::{QueueRow, QueueTx, code, count, signed, text, unsigned};
 use super::settle::{Failed, Held};
 use crate::clock::Now;
 use crate::message::{Attempt, Claim, Delivery, Due, NewMessage, Sent, State, Token};
@@ -28,7 +28,7 @@ const INCREMENTAL: i64 = 2;
 const PAGES_FREED_STEP: i64 = 512;
 
 pub(super) fn send<'m>(
-    tx: &mut QueueTransaction<'_>,
+    tx: &mut QueueTx<'_>,
     messages: impl IntoIterator<Item = &'m NewMessage>,
 ) -> Result<Vec<Sent>, Failure> {
     let head = first_place_in(tx.tx, tx.row.id, State::Pending)?;
@@ -130,13 +130,13 @@ pub(super) fn duties(
     })
 }
 
-pub(super) fn advance(tx: &mut QueueTransaction<'_>) -> Result<Advanced, Failure> {
+pub(super) fn advance(tx: &mut QueueTx<'_>) -> Result<Advanced, Failure> {
     let promoted = promote(tx)?;
     after_promotion(tx, promoted)
 }
 
 pub(super) fn advance_and_reserve(
-    tx: &mut QueueTransaction<'_>,
+    tx: &mut QueueTx<'_>,
     wanted: Reservation,
 ) -> Result<(Advanced, Vec<Delivery>), Failure> {
     let promoted = promote(tx)?;
@@ -144,7 +144,7 @@ pub(super) fn advance_and_reserve(
     Ok((after_promotion(tx, promoted)?, deliveries))
 }
 
-fn after_promotion(tx: &mut QueueTransaction<'_>, promoted: usize) -> Result<Advanced, Failure> {
+fn after_promotion(tx: &mut QueueTx<'_>, promoted: usize) -> Result<Advanced, Failure> {
     let expired = expire(tx)?;
     let dead_lettered = dead_letter(tx)?;
     let more = promoted.max(expired).max(dead_lettered) == ADVANCE_STEP;
@@ -165,11 +165,7 @@ fn after_promotion(tx: &mut QueueTransaction<'_>, promoted: usize) -> Result<Adv
 }
 
 /// The first of a state, up to a place: sequence numbers, and how often they have failed.
-fn first_up_to(
-    tx: &QueueTransaction<'_>,
-    state: State,
-    place: i64,
-) -> rusqlite::Result<Vec<(i64, i64)>> {
+fn first_up_to(tx: &QueueTx<'_>, state: State, place: i64) -> rusqlite::Result<Vec<(i64, i64)>> {
     tx.tx
         .prepare_cached(
             "SELECT seq, failed FROM messages
@@ -183,7 +179,7 @@ fn first_up_to(
 }
 
 /// pending -> ready, or retry for what failed before.
-fn promote(tx: &mut QueueTransaction<'_>) -> Result<usize, Failure> {
+fn promote(tx: &mut QueueTx<'_>) -> Result<usize, Failure> {
     if tx.row.depth(State::Pending) == 0 {
         return Ok(0);
     }
@@ -210,7 +206,7 @@ pub(super) fn waiting(failed: i64) -> State {
 }
 
 /// unack -> retry, or garbage when no retries are left: their leases have ended.
-fn expire(tx: &mut QueueTransaction<'_>) -> Result<usize, Failure> {
+fn expire(tx: &mut QueueTx<'_>) -> Result<usize, Failure> {
     if tx.row.depth(State::Unack) == 0 {
         return Ok(0);
     }
@@ -240,7 +236,7 @@ fn expire(tx: &mut QueueTransaction<'_>) -> Result<usize, Failure> {
 }
 
 /// garbage -> dead letter.
-fn dead_letter(tx: &mut QueueTransaction<'_>) -> Result<usize, Failure> {
+fn dead_letter(tx: &mut QueueTx<'_>) -> Result<usize, Failure> {
     if tx.row.depth(State::Garbage) == 0 {
         return Ok(0);
     }
@@ -283,10 +279,7 @@ fn give_pages_back(connection: &Connection) -> rusqlite::Result<(i64, bool)> {
 }
 
 /// ready, retry -> unack.
-pub(super) fn reserve(
-    tx: &mut QueueTransaction<'_>,
-    wanted: Reservation,
-) -> Result<Vec<Delivery>, Failure> {
+pub(super) fn reserve(tx: &mut QueueTx<'_>, wanted: Reservation) -> Result<Vec<Delivery>, Failure> {
     if tx.row.paused {
         return Ok(Vec::new());
     }
@@ -317,11 +310,7 @@ pub(super) fn reserve(
 }
 
 /// The first in line of a state, with their sequence numbers; without tokens yet.
-fn in_line(
-    tx: &QueueTransaction<'_>,
-    state: State,
-    limit: usize,
-) -> rusqlite::Result<Vec<(i64, Delivery)>> {
+fn in_line(tx: &QueueTx<'_>, state: State, limit: usize) -> rusqlite::Result<Vec<(i64, Delivery)>> {
     tx.tx
         .prepare_cached(
             "SELECT seq, id, payload, headers, failed, retries_left, due_ms FROM messages
@@ -350,7 +339,7 @@ fn in_line(
 
 /// unack -> unack, with a later end.
 pub(super) fn extend(
-    tx: &mut QueueTransaction<'_>,
+    tx: &mut QueueTx<'_>,
     claims: &[Claim],
     lease: Duration,
 ) -> Result<Vec<Settled>, Failure> {

@@ -1,6 +1,7 @@
 //! Opening: what a file must be before a message is entrusted to it.
 
 use crate::store::{Operation, Side};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use super::disk;
 use super::error::{Failure, store_error};
 use super::thread::ConnectionThread;
 use super::transaction::Syncing;
+use super::turn::{BUSY_LIMIT, BUSY_PAUSE, Turn, wait_while_busy};
 use super::wake::Wake;
 use super::{DiskReserve, SqliteStore};
 use crate::clock::Clock;
@@ -30,12 +32,6 @@ const MIGRATIONS: [&str; 3] = [
     include_str!("schema_2.sql"),
     include_str!("schema_3.sql"),
 ];
-
-/// How long a call waits while other processes write.
-const BUSY_LIMIT: Duration = Duration::from_secs(5);
-
-/// Pauses between tries while another process writes.
-const BUSY_PAUSE: Duration = Duration::from_micros(500);
 
 /// The most bytes that the write-ahead log keeps once its content is in the file.
 const LOG_BYTES_MAX: u32 = 4 * 1024 * 1024;
@@ -181,7 +177,10 @@ fn open(options: SqliteOptions) -> StoreResult<SqliteStore> {
     };
     let wake = Wake::new(path.as_deref())
         .map_err(|error| unusable(format!("its companion -wake cannot be written: {error}")))?;
+    let claim = wake.companion().map(File::try_clone).transpose();
+    let claim = claim.map_err(|error| unusable(format!("no file may be opened: {error}")))?;
     Ok(SqliteStore {
+        turn: claim.map(Turn::new).map(Arc::new),
         write: thread("sqlite-write", write)?,
         read: read.map(|read| thread("sqlite-read", read)).transpose()?,
         wake: Arc::new(wake),
@@ -264,17 +263,6 @@ fn flush_drive(connection: &Connection, durability: Durability) -> rusqlite::Res
     let is_full = durability == Durability::Full;
     connection.pragma_update(None, "fullfsync", is_full)?;
     connection.pragma_update(None, "checkpoint_fullfsync", is_full)
-}
-
-/// Short pauses instead of SQLite's own, which grow to 100 ms: writers here are done within
-/// milliseconds.
-fn wait_while_busy(tries: i32) -> bool {
-    let waited = BUSY_PAUSE * tries.unsigned_abs();
-    if waited >= BUSY_LIMIT {
-        return false;
-    }
-    std::thread::sleep(BUSY_PAUSE.mul_f64(0.5 + fastrand::f64()));
-    true
 }
 
 /// Refuses a database of another program, before anything is changed in it.

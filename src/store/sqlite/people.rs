@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::dedup;
 use super::deliver::{due_ms, first_place_in, waiting};
 use super::error::Failure;
-use super::queue::{QueueRow, QueueTransaction, code, count, signed, state, text, unsigned};
+use super::queue::{QueueRow, QueueTx, code, count, signed, state, text, unsigned};
 use crate::message::{Due, HistoryEntry, MessageId, NewMessage, QueueName, Record, State};
 use crate::store::common::{headers, history, ms};
 use crate::store::{BATCH_MAX, Cancelled, HostInfo, Page, Redriven, Rescheduled, SeenHost};
@@ -78,10 +78,7 @@ pub(super) fn list(
 }
 
 /// pending, ready, retry -> (nowhere).
-pub(super) fn cancel(
-    tx: &mut QueueTransaction<'_>,
-    ids: &[MessageId],
-) -> Result<Vec<Cancelled>, Failure> {
+pub(super) fn cancel(tx: &mut QueueTx<'_>, ids: &[MessageId]) -> Result<Vec<Cancelled>, Failure> {
     let mut answers = Vec::with_capacity(ids.len());
     for id in ids {
         answers.push(match find(tx, id)? {
@@ -100,7 +97,7 @@ pub(super) fn cancel(
 /// pending -> ready, or retry for what failed before (due now); pending, ready, retry -> pending
 /// (due later).
 pub(super) fn reschedule(
-    tx: &mut QueueTransaction<'_>,
+    tx: &mut QueueTx<'_>,
     ids: &[MessageId],
     due: Due,
 ) -> Result<Vec<Rescheduled>, Failure> {
@@ -148,16 +145,13 @@ pub(super) fn reschedule(
 }
 
 /// Hosts learn of it with their next reservation; those that sleep are woken when it ends.
-pub(super) fn set_paused(tx: &mut QueueTransaction<'_>, paused: bool) {
+pub(super) fn set_paused(tx: &mut QueueTx<'_>, paused: bool) {
     tx.row.paused = paused;
     tx.wake = !paused;
 }
 
 /// Where a message is.
-pub(super) fn find(
-    tx: &QueueTransaction<'_>,
-    id: &MessageId,
-) -> rusqlite::Result<Option<(i64, State)>> {
+pub(super) fn find(tx: &QueueTx<'_>, id: &MessageId) -> rusqlite::Result<Option<(i64, State)>> {
     tx.tx
         .prepare_cached("SELECT seq, state FROM messages WHERE queue = ?1 AND id = ?2")?
         .query_row(params![tx.row.id, id.as_str()], |row| {
@@ -167,7 +161,7 @@ pub(super) fn find(
 }
 
 /// Takes a message out of the queue.
-pub(super) fn remove(tx: &mut QueueTransaction<'_>, seq: i64, from: State) -> rusqlite::Result<()> {
+pub(super) fn remove(tx: &mut QueueTx<'_>, seq: i64, from: State) -> rusqlite::Result<()> {
     tx.tx
         .prepare_cached("DELETE FROM messages WHERE seq = ?1")?
         .execute([seq])?;
@@ -176,10 +170,7 @@ pub(super) fn remove(tx: &mut QueueTransaction<'_>, seq: i64, from: State) -> ru
 }
 
 /// dead letter -> (nowhere).
-pub(super) fn delete_dead(
-    tx: &mut QueueTransaction<'_>,
-    ids: &[MessageId],
-) -> Result<Vec<bool>, Failure> {
+pub(super) fn delete_dead(tx: &mut QueueTx<'_>, ids: &[MessageId]) -> Result<Vec<bool>, Failure> {
     let mut answers = Vec::with_capacity(ids.len());
     for id in ids {
         let dead = find(tx, id)?.filter(|(_, state)| *state == State::Dead);
@@ -194,7 +185,7 @@ pub(super) fn delete_dead(
 
 /// dead letter -> ready, under a new id.
 pub(super) fn redrive(
-    tx: &mut QueueTransaction<'_>,
+    tx: &mut QueueTx<'_>,
     ids: &[MessageId],
     retries: Option<u32>,
 ) -> Result<Vec<Redriven>, Failure> {
@@ -206,7 +197,7 @@ pub(super) fn redrive(
 }
 
 fn redrive_one(
-    tx: &mut QueueTransaction<'_>,
+    tx: &mut QueueTx<'_>,
     id: &MessageId,
     retries: Option<u32>,
 ) -> Result<Redriven, Failure> {
@@ -223,7 +214,7 @@ fn redrive_one(
 
 /// dead letter -> ready, under a new id, and the dead letter stays.
 pub(super) fn redrive_edited(
-    tx: &mut QueueTransaction<'_>,
+    tx: &mut QueueTx<'_>,
     id: &MessageId,
     payload: &[u8],
     retries: Option<u32>,
@@ -244,7 +235,7 @@ struct DeadLetter {
 }
 
 impl DeadLetter {
-    fn find(tx: &QueueTransaction<'_>, id: &MessageId) -> rusqlite::Result<Option<Self>> {
+    fn find(tx: &QueueTx<'_>, id: &MessageId) -> rusqlite::Result<Option<Self>> {
         tx.tx
             .prepare_cached(
                 "SELECT seq, failed, retries_left, payload IS NULL FROM messages
@@ -264,7 +255,7 @@ impl DeadLetter {
     /// Makes a new message of it, with its own payload or another.
     fn send_again(
         &self,
-        tx: &mut QueueTransaction<'_>,
+        tx: &mut QueueTx<'_>,
         id: &MessageId,
         payload: Option<&[u8]>,
         retries: Option<u32>,
@@ -313,7 +304,7 @@ pub(super) fn queues(connection: &Connection) -> rusqlite::Result<Vec<QueueName>
 }
 
 pub(super) fn heartbeat(
-    tx: &mut QueueTransaction<'_>,
+    tx: &mut QueueTx<'_>,
     host: &HostInfo,
     silence: Duration,
 ) -> Result<(), Failure> {
@@ -333,14 +324,14 @@ pub(super) fn heartbeat(
 }
 
 /// A host that dies without leave is forgotten by the next heartbeat of any other.
-fn forget_silent(tx: &QueueTransaction<'_>, until_ms: u64) -> rusqlite::Result<()> {
+fn forget_silent(tx: &QueueTx<'_>, until_ms: u64) -> rusqlite::Result<()> {
     tx.tx
         .prepare_cached("DELETE FROM hosts WHERE queue = ?1 AND beat_ms <= ?2")?
         .execute(params![tx.row.id, signed(until_ms)])?;
     Ok(())
 }
 
-pub(super) fn leave(tx: &mut QueueTransaction<'_>, host_id: &str) -> Result<(), Failure> {
+pub(super) fn leave(tx: &mut QueueTx<'_>, host_id: &str) -> Result<(), Failure> {
     tx.tx
         .prepare_cached("DELETE FROM hosts WHERE queue = ?1 AND host = ?2")?
         .execute(params![tx.row.id, host_id])?;

@@ -198,7 +198,7 @@ impl QueueRow {
 
 /// A transaction on one queue: its messages through `tx`, its row through the methods; the row is
 /// written once, at the end.
-pub(super) struct QueueTransaction<'t> {
+pub(super) struct QueueTx<'t> {
     pub tx: &'t Transaction<'t>,
     pub now: Now,
     pub row: QueueRow,
@@ -208,7 +208,7 @@ pub(super) struct QueueTransaction<'t> {
     pub smaller: bool,
 }
 
-impl<'t> QueueTransaction<'t> {
+impl<'t> QueueTx<'t> {
     /// On a queue that is there, or that is made here if `create`; none otherwise.
     pub(super) fn on(
         tx: &'t Transaction<'t>,

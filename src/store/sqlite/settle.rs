@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::DiskReserve;
 use super::deliver::{self, waiting};
 use super::error::Failure;
-use super::queue::{QueueTransaction, code, signed, text};
+use super::queue::{QueueTx, code, signed, text};
 use crate::message::{Attempt, Claim, Outgoing, State};
 use crate::store::common::{append_history, by_queue, ms};
 use crate::store::{Settled, Settlement};
@@ -46,7 +46,7 @@ impl Held {
     }
 
     /// The message that a claim holds; none when its lease is lost.
-    pub(super) fn by(tx: &QueueTransaction<'_>, claim: &Claim) -> rusqlite::Result<Option<Self>> {
+    pub(super) fn by(tx: &QueueTx<'_>, claim: &Claim) -> rusqlite::Result<Option<Self>> {
         let Some((seq, token)) = parts(claim) else {
             return Ok(None);
         };
@@ -74,11 +74,7 @@ impl Held {
     }
 
     /// unack -> pending (a delay), retry (at once), or garbage (no retries left, or final).
-    pub(super) fn fail(
-        self,
-        tx: &mut QueueTransaction<'_>,
-        how: &Failed<'_>,
-    ) -> Result<(), Failure> {
+    pub(super) fn fail(self, tx: &mut QueueTx<'_>, how: &Failed<'_>) -> Result<(), Failure> {
         let is_over = how.is_final || self.retries_left <= 0;
         let (to, place) = match how.delay {
             _ if is_over => (State::Garbage, 0),
@@ -109,7 +105,7 @@ impl Held {
 }
 
 pub(super) fn settle(
-    tx: &mut QueueTransaction<'_>,
+    tx: &mut QueueTx<'_>,
     settlements: &[(Claim, Settlement)],
     room: Option<&DiskReserve>,
 ) -> Result<Vec<Settled>, Failure> {
@@ -152,7 +148,7 @@ pub(super) fn settle(
 }
 
 /// unack -> (nowhere).
-fn ack(tx: &mut QueueTransaction<'_>, claim: &Claim) -> Result<Settled, Failure> {
+fn ack(tx: &mut QueueTx<'_>, claim: &Claim) -> Result<Settled, Failure> {
     let Some((seq, token)) = parts(claim) else {
         return Ok(Settled::LeaseLost);
     };
@@ -173,7 +169,7 @@ fn ack(tx: &mut QueueTransaction<'_>, claim: &Claim) -> Result<Settled, Failure>
 /// An ack, and each new message (nowhere) -> ready when already due, else -> pending. Sent before the
 /// acked one is gone, so that its id is not taken for a free one.
 fn ack_and_send(
-    tx: &mut QueueTransaction<'_>,
+    tx: &mut QueueTx<'_>,
     claim: &Claim,
     outbox: &[Outgoing],
     room: Option<&DiskReserve>,
@@ -192,10 +188,7 @@ fn ack_and_send(
 }
 
 /// unack -> ready, or retry for what failed before; first in line in both.
-pub(super) fn release(
-    tx: &mut QueueTransaction<'_>,
-    claims: &[Claim],
-) -> Result<Vec<Settled>, Failure> {
+pub(super) fn release(tx: &mut QueueTx<'_>, claims: &[Claim]) -> Result<Vec<Settled>, Failure> {
     let mut answers = Vec::with_capacity(claims.len());
     for claim in claims {
         let Some(held) = Held::by(tx, claim)? else {

@@ -8,21 +8,22 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::SqliteStore;
 use super::error::{Failure, store_error};
-use super::queue::{QueueRow, QueueTransaction};
+use super::queue::{QueueRow, QueueTx};
 use super::thread::ConnectionThread;
+use super::turn::Turn;
 use crate::message::QueueName;
 use crate::store::{BATCH_MAX, Cancelled, Redriven, Rescheduled, Settled, StoreError, StoreResult};
 
 /// What a transaction needs.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct TransactionOptions {
+pub(super) struct TxOptions {
     /// The queue is made when it is not there yet.
     create: bool,
     /// It survives a power cut, if the file does.
     durable: bool,
 }
 
-impl TransactionOptions {
+impl TxOptions {
     pub(super) const CREATE: Self = Self {
         create: true,
         durable: true,
@@ -61,7 +62,7 @@ impl Syncing {
     }
 
     /// Before a transaction. Relaxed order: one thread alone writes.
-    fn set(&self, connection: &Connection, options: TransactionOptions) -> rusqlite::Result<()> {
+    fn set(&self, connection: &Connection, options: TxOptions) -> rusqlite::Result<()> {
         let Some(is_full) = &self.is_full else {
             return Ok(());
         };
@@ -100,6 +101,15 @@ impl Answer for bool {
     const NO_QUEUE: Self = false;
 }
 
+/// Begins a transaction that writes, when it is this process's turn.
+fn begin<'c>(
+    connection: &'c mut Connection,
+    turn: Option<&Turn>,
+) -> rusqlite::Result<Transaction<'c>> {
+    let _waiting = turn.map(Turn::wait);
+    connection.transaction_with_behavior(TransactionBehavior::Immediate)
+}
+
 impl SqliteStore {
     fn panicked(&self, operation: Operation) -> StoreError {
         StoreError::Refused {
@@ -128,18 +138,16 @@ impl SqliteStore {
         &self,
         operation: Operation,
         queue: &QueueName,
-        options: TransactionOptions,
-        work: impl FnOnce(&mut QueueTransaction<'_>) -> Result<T, Failure> + Send + 'static,
+        options: TxOptions,
+        work: impl FnOnce(&mut QueueTx<'_>) -> Result<T, Failure> + Send + 'static,
     ) -> StoreResult<Option<T>> {
         let (queue, clock, wake) = (queue.clone(), self.clock.clone(), Arc::clone(&self.wake));
-        let syncing = Arc::clone(&self.syncing);
+        let (syncing, turn) = (Arc::clone(&self.syncing), self.turn.clone());
         let transaction = move |connection: &mut Connection| -> Result<Option<T>, Failure> {
             syncing.set(connection, options)?;
-            let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let tx = begin(connection, turn.as_deref())?;
             // Read when the turn has come: to wait for it is time that passes.
-            let Some(mut queue_tx) =
-                QueueTransaction::on(&tx, &queue, options.create, clock.now())?
-            else {
+            let Some(mut queue_tx) = QueueTx::on(&tx, &queue, options.create, clock.now())? else {
                 return Ok(None);
             };
             let done = queue_tx.apply(work)?;
@@ -163,10 +171,10 @@ impl SqliteStore {
         operation: Operation,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, Failure> + Send + 'static,
     ) -> StoreResult<T> {
-        let syncing = Arc::clone(&self.syncing);
+        let (syncing, turn) = (Arc::clone(&self.syncing), self.turn.clone());
         let transaction = move |connection: &mut Connection| -> Result<T, Failure> {
-            syncing.set(connection, TransactionOptions::CHANGE)?;
-            let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            syncing.set(connection, TxOptions::CHANGE)?;
+            let tx = begin(connection, turn.as_deref())?;
             let done = work(&tx)?;
             tx.commit()?;
             Ok(done)
@@ -208,13 +216,10 @@ impl SqliteStore {
     /// Changes in steps, each a transaction, with one answer for each item.
     pub(super) async fn transact_each<I, A>(
         &self,
-        (operation, options): (Operation, TransactionOptions),
+        (operation, options): (Operation, TxOptions),
         queue: &QueueName,
         items: &[I],
-        work: impl Fn(&mut QueueTransaction<'_>, &[I]) -> Result<Vec<A>, Failure>
-        + Clone
-        + Send
-        + 'static,
+        work: impl Fn(&mut QueueTx<'_>, &[I]) -> Result<Vec<A>, Failure> + Clone + Send + 'static,
     ) -> StoreResult<Vec<A>>
     where
         I: Clone + Send + 'static,

@@ -5,7 +5,7 @@ use rusqlite::{OptionalExtension, params};
 
 use super::error::Failure;
 use super::people;
-use super::queue::{QueueTransaction, code, count, signed, state, text, unsigned};
+use super::queue::{QueueTx, code, count, signed, state, text, unsigned};
 use crate::message::{Attempt, MessageId, Record, State};
 use crate::store::common::{OTHER_RUN, append_history, headers_json, history_lines, third_store};
 use crate::store::{BATCH_MAX, Peer};
@@ -20,7 +20,7 @@ const LEAVING: [State; 5] = [
 ];
 
 /// Notes the other store, or refuses it when messages are moving to or from a third.
-pub(super) fn begin_transfer(tx: &mut QueueTransaction<'_>, peer: Peer) -> Result<(), Failure> {
+pub(super) fn begin_transfer(tx: &mut QueueTx<'_>, peer: Peer) -> Result<(), Failure> {
     match &tx.row.peer {
         Some(known) if tx.row.depth(State::Moving) > 0 && *known != peer.name && !peer.renamed => {
             Err(Failure::Refused(third_store(known)))
@@ -34,7 +34,7 @@ pub(super) fn begin_transfer(tx: &mut QueueTransaction<'_>, peer: Peer) -> Resul
 }
 
 /// Refuses what does not come from the copy that began last.
-fn check(tx: &QueueTransaction<'_>, run: &str) -> Result<(), Failure> {
+fn check(tx: &QueueTx<'_>, run: &str) -> Result<(), Failure> {
     if tx.row.run.as_deref() == Some(run) {
         Ok(())
     } else {
@@ -42,11 +42,7 @@ fn check(tx: &QueueTransaction<'_>, run: &str) -> Result<(), Failure> {
     }
 }
 
-pub(super) fn export(
-    tx: &mut QueueTransaction<'_>,
-    run: &str,
-    max: usize,
-) -> Result<Vec<Record>, Failure> {
+pub(super) fn export(tx: &mut QueueTx<'_>, run: &str, max: usize) -> Result<Vec<Record>, Failure> {
     let max = max.min(BATCH_MAX);
     check(tx, run)?;
     if tx.row.depth(State::Moving) == 0 {
@@ -78,7 +74,7 @@ pub(super) fn export(
 }
 
 /// The first of a state -> moving. Returns how many.
-fn take_out(tx: &mut QueueTransaction<'_>, from: State, max: usize) -> Result<usize, Failure> {
+fn take_out(tx: &mut QueueTx<'_>, from: State, max: usize) -> Result<usize, Failure> {
     if max == 0 || tx.row.depth(from) == 0 {
         return Ok(0);
     }
@@ -97,11 +93,7 @@ fn take_out(tx: &mut QueueTransaction<'_>, from: State, max: usize) -> Result<us
 }
 
 /// (nowhere) -> moving.
-pub(super) fn import(
-    tx: &mut QueueTransaction<'_>,
-    run: &str,
-    records: &[Record],
-) -> Result<(), Failure> {
+pub(super) fn import(tx: &mut QueueTx<'_>, run: &str, records: &[Record]) -> Result<(), Failure> {
     check(tx, run)?;
     for record in records {
         let at_ms = record.at_ms.map(signed);
@@ -140,7 +132,7 @@ pub(super) fn import(
 
 /// moving -> (nowhere).
 pub(super) fn remove_exported(
-    tx: &mut QueueTransaction<'_>,
+    tx: &mut QueueTx<'_>,
     run: &str,
     ids: &[MessageId],
 ) -> Result<(), Failure> {
@@ -155,7 +147,7 @@ pub(super) fn remove_exported(
 
 /// moving -> the state before.
 pub(super) fn commit_import(
-    tx: &mut QueueTransaction<'_>,
+    tx: &mut QueueTx<'_>,
     run: &str,
     ids: &[MessageId],
 ) -> Result<(), Failure> {
@@ -195,7 +187,7 @@ pub(super) fn commit_import(
 }
 
 /// Notes why a message that arrived without its payload becomes a dead letter.
-fn note_missing_payload(tx: &QueueTransaction<'_>, seq: i64) -> rusqlite::Result<()> {
+fn note_missing_payload(tx: &QueueTx<'_>, seq: i64) -> rusqlite::Result<()> {
     let (failed, lines): (i64, String) = tx
         .tx
         .prepare_cached("SELECT failed, history FROM messages WHERE seq = ?1")?

@@ -56,6 +56,11 @@ impl Wake {
         })
     }
 
+    /// What other processes on the file are told through; none in memory.
+    pub(super) fn companion(&self) -> Option<&File> {
+        self.companion.as_ref().map(|companion| &companion.file)
+    }
+
     /// Wakes all who wait, here and in other processes. A hint, which may be lost.
     pub(super) fn call(&self) {
         self.notifier.notify_all();
