@@ -14,11 +14,7 @@
 
 use std::time::Duration;
 
-use async_trait::async_trait;
-
-use crate::message::{
-    Attempt, Claim, Delivery, Due, MessageId, NewMessage, Outgoing, QueueName, Record, Sent, State,
-};
+use crate::message::{Attempt, Outgoing};
 
 pub mod address;
 mod common;
@@ -30,6 +26,7 @@ pub mod redis;
 mod report;
 mod retention;
 pub mod sqlite;
+mod traits;
 
 pub use self::error::{StoreError, StoreResult};
 pub use self::move_queue::Peer;
@@ -40,6 +37,18 @@ pub use self::report::{
     Rescheduled, SeenHost, Totals,
 };
 pub use self::retention::Retention;
+pub use self::traits::{
+    Advance, AuditQueues, Deliver, Discover, Hosts, Inspect, Manage, SendMessages, Settle, Store,
+    Transfer,
+};
+
+/// All traits of a store, for `use dqhost::store::prelude::*`.
+pub mod prelude {
+    pub use super::traits::{
+        Advance, AuditQueues, Deliver, Discover, Hosts, Inspect, Manage, SendMessages, Settle,
+        Store, Transfer,
+    };
+}
 
 /// The most messages that one step inside a store moves. Methods take more and go on in steps.
 /// 1,000 keeps every Lua script in the low milliseconds and far from Lua's limit of 7,999 values.
@@ -145,249 +154,6 @@ pub struct Advanced {
     /// Time until the next message is due or the next lease ends, by the store's clock; none when
     /// neither is in sight.
     pub next_in: Option<Duration>,
-}
-
-/// A place that keeps messages and moves them through the pipeline.
-///
-/// In the life of a message: [`send`](Self::send), [`advance`](Self::advance),
-/// [`reserve`](Self::reserve), [`extend`](Self::extend), [`settle`](Self::settle) or
-/// [`release`](Self::release); beside it what people ask for.
-#[async_trait]
-pub trait Store: Send + Sync + 'static {
-    /// What this store is, for people: kind and place, without secrets.
-    fn describe(&self) -> String;
-
-    /// Accepts messages.
-    ///
-    /// Before: the ids are new. After: each message is pending, or ready when it is due already,
-    /// and will not be lost by anything that the store survives. A repeat with the same ids while
-    /// they live, or within their windows, writes nothing. All or nothing for each step of up to [`BATCH_MAX`] messages or
-    /// 4 MiB; on an error the steps before it have been accepted.
-    async fn send(&self, queue: &QueueName, messages: &[NewMessage]) -> StoreResult<Vec<Sent>>;
-
-    /// Does one bounded step of each duty that time brings: promotes what is due, takes back what
-    /// a lease has ended for, buries garbage.
-    ///
-    /// A repeat does the next step, or nothing. Every host calls this again and again; it is what
-    /// repairs the crash of any other.
-    async fn advance(&self, queue: &QueueName) -> StoreResult<Advanced>;
-
-    /// Reserves waiting messages, oldest first.
-    ///
-    /// Before: the host has that many free slots, for the lease runs from here. After: each is in
-    /// unack with a token of its own. When the answer is lost, the leases end and `advance` takes
-    /// the messages back, at the price of an attempt. Of a paused queue nothing is taken.
-    async fn reserve(&self, queue: &QueueName, wanted: Reservation) -> StoreResult<Vec<Delivery>>;
-
-    /// [`advance`](Self::advance) and [`reserve`](Self::reserve) in one step: what a host does when
-    /// a message is due. Promotes, reserves, then does the other duties, so that what a lease has
-    /// ended for is given out by the next call. `next_in` may leave out the leases that begin here.
-    async fn advance_and_reserve(
-        &self,
-        queue: &QueueName,
-        wanted: Reservation,
-    ) -> StoreResult<(Advanced, Vec<Delivery>)>;
-
-    /// Makes leases end `lease` from now. One answer for each claim, in order.
-    async fn extend(
-        &self,
-        queue: &QueueName,
-        claims: &[Claim],
-        lease: Duration,
-    ) -> StoreResult<Vec<Settled>>;
-
-    /// Ends deliveries. One answer for each, in order.
-    ///
-    /// After a done one: an acked message is gone, and its outbox is accepted as by
-    /// [`send`](Self::send), in one step with the ack, but for ids that live already, that of the
-    /// acked message among them; a nacked one waits in pending or retry with one
-    /// retry less, or is on its way to the dead letters; a rejected one is on its way there.
-    async fn settle(
-        &self,
-        queue: &QueueName,
-        settlements: &[(Claim, Settlement)],
-    ) -> StoreResult<Vec<Settled>>;
-
-    /// Whether an ack of a message of `from` can carry messages to `to` in one step.
-    fn can_send_along(&self, from: &QueueName, to: &QueueName) -> bool;
-
-    /// Gives deliveries back unhandled: next in line, with the attempt given back. One answer for
-    /// each claim, in order.
-    async fn release(&self, queue: &QueueName, claims: &[Claim]) -> StoreResult<Vec<Settled>>;
-
-    /// Takes back messages that wait. One answer for each id, in order.
-    async fn cancel(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<Cancelled>>;
-
-    /// Gives waiting messages (pending, ready, retry) another due time. One answer for each id, in
-    /// order.
-    ///
-    /// After: due later, it is pending; due now, one that was pending is ready, or in retry when it
-    /// has failed before, and one that is in line already keeps its place. Failed attempts and
-    /// retries stay as they are. A repeat does the same again, counted from then.
-    async fn reschedule(
-        &self,
-        queue: &QueueName,
-        ids: &[MessageId],
-        due: Due,
-    ) -> StoreResult<Vec<Rescheduled>>;
-
-    /// Stops giving out the queue's messages on every host, or resumes it and wakes the hosts. What
-    /// is said last holds, also after a restart of hosts and store; a repeat changes nothing. The
-    /// queue is made when it is not there yet.
-    ///
-    /// While it is paused `reserve` answers nothing; what is in flight is finished, and all else goes
-    /// on. In Redis a delayqueue (Go) consumer of the queue knows nothing of this and goes on.
-    async fn set_paused(&self, queue: &QueueName, paused: bool) -> StoreResult<()>;
-
-    /// How many messages are in each state, and the totals.
-    async fn counts(&self, queue: &QueueName) -> StoreResult<Counts>;
-
-    /// How the queue stands, at a cost that does not grow with it. All zero for a queue that is not
-    /// there, but for the time. Changes meanwhile may be in one part and not in another.
-    async fn overview(&self, queue: &QueueName) -> StoreResult<Overview>;
-
-    /// All that is known of one message, or none.
-    async fn get(&self, queue: &QueueName, id: &MessageId) -> StoreResult<Option<Record>>;
-
-    /// A page of the messages in one state, without their payloads' bytes beyond
-    /// `payload_max` each: dead letters latest first, pending and unack by time, ready and retry
-    /// next out first. At most [`BATCH_MAX`].
-    async fn list(&self, queue: &QueueName, state: State, page: Page) -> StoreResult<Vec<Record>>;
-
-    /// Puts dead letters back into their queue, due at once, each under a new id. `retries` is
-    /// their new budget; none gives each the budget it had. One answer for each id, in order. A
-    /// repeat finds the dead letters gone.
-    async fn redrive(
-        &self,
-        queue: &QueueName,
-        ids: &[MessageId],
-        retries: Option<u32>,
-    ) -> StoreResult<Vec<Redriven>>;
-
-    /// Sends a dead letter's headers with another payload as a new message, due at once; its payload
-    /// may be missing. `retries` is as for [`redrive`](Self::redrive). The dead letter itself stays
-    /// as it is, so a repeat sends one more.
-    async fn redrive_edited(
-        &self,
-        queue: &QueueName,
-        id: &MessageId,
-        payload: &[u8],
-        retries: Option<u32>,
-    ) -> StoreResult<Redriven>;
-
-    /// Dead letters that are to be kept no longer, by the store's clock: at most [`BATCH_MAX`], so
-    /// delete these and ask again until there are none. Changes nothing.
-    async fn past_retention(
-        &self,
-        queue: &QueueName,
-        retention: Retention,
-    ) -> StoreResult<Vec<MessageId>>;
-
-    /// Removes dead letters for good. One answer for each id, in order: whether it was there.
-    async fn delete_dead(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<bool>>;
-
-    /// Begins a move to or from another store. From here on only calls with the run of `peer` take
-    /// effect, so that of two copies the later goes on alone.
-    ///
-    /// Refused when messages are moving to or from a third store.
-    async fn begin_transfer(&self, queue: &QueueName, peer: &Peer) -> StoreResult<()>;
-
-    /// The first half of leaving: takes up to `max` messages, at most [`BATCH_MAX`], out of every
-    /// host's reach, and returns them as they will be in the other store. What an earlier call took
-    /// is returned again before anything else is taken. Messages in unack stay.
-    ///
-    /// In the records `state` is the one to arrive in, and `at_ms` is for ready and retry when the
-    /// message became due.
-    async fn export(&self, queue: &QueueName, run: &str, max: usize) -> StoreResult<Vec<Record>>;
-
-    /// The first half of arriving: keeps what the other store has exported, still out of every
-    /// host's reach. A message that is here already is left as it is.
-    async fn import(&self, queue: &QueueName, run: &str, records: &[Record]) -> StoreResult<()>;
-
-    /// The second half of leaving: removes messages that are moving, once the other store has them.
-    async fn remove_exported(
-        &self,
-        queue: &QueueName,
-        run: &str,
-        ids: &[MessageId],
-    ) -> StoreResult<()>;
-
-    /// The second half of arriving: puts messages that are moving into their states, once the
-    /// other store has removed them.
-    async fn commit_import(
-        &self,
-        queue: &QueueName,
-        run: &str,
-        ids: &[MessageId],
-    ) -> StoreResult<()>;
-
-    /// Compares all that is kept of a queue's messages and says what does not go together. Repairs
-    /// it too when that is wanted, and makes a dead letter of what can be no message any more.
-    ///
-    /// Made for a queue that is in use: it reads and repairs in bounded steps, and a finding is
-    /// something that was wrong at one moment. What others change meanwhile is neither a finding nor
-    /// overwritten: each repair looks again, and does nothing where anything is not as it was found.
-    /// A lease that runs is never broken. What others have settled before its repair is not counted.
-    ///
-    /// After a repair: each message is in one state, with its payload unless it is dead or moving,
-    /// and no payload that was there is gone. Each message's repair is one step, so that after a
-    /// crash the next audit goes on with the rest, and a repeat finds nothing.
-    async fn audit(&self, queue: &QueueName, how: Audit) -> StoreResult<AuditReport>;
-
-    /// The same for what belongs to no queue in particular. When it finds the store damaged, no queue
-    /// is to be audited.
-    async fn audit_store(&self, repair: bool) -> StoreResult<AuditReport>;
-
-    /// The queues that this store has seen a dqhost producer or host use, sorted.
-    async fn queues(&self) -> StoreResult<Vec<QueueName>>;
-
-    /// True when programs other than dqhost may have queues here that [`queues`](Self::queues) does not
-    /// know.
-    fn has_other_users(&self) -> bool {
-        false
-    }
-
-    /// The same queues, and those that only others have used, looked for among up to `keys_max` keys
-    /// (rounded up to whole pages of 1,000).
-    async fn discover(&self, keys_max: u64) -> StoreResult<Discovered> {
-        let _ = keys_max;
-        Ok(Discovered {
-            queues: self.queues().await?,
-            complete: true,
-        })
-    }
-
-    /// What to do when a queue has no messages here, and a delayqueue with other settings has some of a
-    /// queue of this name: none when that is not so.
-    async fn naming_hint(&self, queue: &QueueName) -> StoreResult<Option<String>> {
-        let _ = queue;
-        Ok(None)
-    }
-
-    /// Makes a host visible to others on this queue for `silence` more, and forgets a bounded number of
-    /// ids whose [`NewMessage::dedup_window`] is over.
-    async fn heartbeat(
-        &self,
-        queue: &QueueName,
-        host: &HostInfo,
-        silence: Duration,
-    ) -> StoreResult<()>;
-
-    /// Puts a mark where every store that shares messages or payloads with this one sees it, or takes it
-    /// away again. Returns true when it took one away. A mark vanishes by itself, after four seconds at
-    /// the earliest.
-    async fn mark(&self, queue: &QueueName, mark: &str, is_put: bool) -> StoreResult<bool>;
-
-    /// Takes a host off the list.
-    async fn leave(&self, queue: &QueueName, host_id: &str) -> StoreResult<()>;
-
-    /// The hosts on this queue that have been heard of within `silence`, by id.
-    async fn hosts(&self, queue: &QueueName, silence: Duration) -> StoreResult<Vec<SeenHost>>;
-
-    /// Returns when a message may have become ready in one of these queues sooner than the caller
-    /// knew, or never. A hint: it may come without need and it may be lost, so callers wait with a
-    /// limit as well. A change between two calls is not lost by the second.
-    async fn wait(&self, queues: &[QueueName]);
 }
 
 /// Which part of a listing.

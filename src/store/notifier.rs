@@ -102,17 +102,17 @@ mod tests {
     #[tokio::test]
     async fn each_name_has_its_own_signal_and_keeps_what_nobody_waited_for() {
         let notifier = Notifier::default();
-        let notified =
+        let heard =
             |names: &'static [&str]| notifier.notified(names.iter().copied()).now_or_never();
         // What came before the first wait may have been missed.
-        assert!(notified(&["a"]).is_some() && notified(&["b"]).is_some());
-        assert!(notified(&["a"]).is_none() && notified(&["b"]).is_none());
+        assert!(heard(&["a"]).is_some() && heard(&["b"]).is_some());
+        assert!(heard(&["a"]).is_none() && heard(&["b"]).is_none());
         notifier.notify("a");
-        assert!(notified(&["b"]).is_none());
-        assert!(notified(&["b", "a"]).is_some());
+        assert!(heard(&["b"]).is_none());
+        assert!(heard(&["b", "a"]).is_some());
         notifier.notify_all();
-        assert!(notified(&["a"]).is_some() && notified(&["b"]).is_some());
-        assert!(notified(&["a", "b"]).is_none() && notified(&[]).is_none());
+        assert!(heard(&["a"]).is_some() && heard(&["b"]).is_some());
+        assert!(heard(&["a", "b"]).is_none() && heard(&[]).is_none());
     }
 
     #[tokio::test]

@@ -8,8 +8,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use dqhost::message::{Due, NewMessage, State};
+use dqhost::store::prelude::*;
 use dqhost::store::sqlite::{SqliteOptions, SqliteStore};
-use dqhost::store::{BATCH_MAX, Settlement, Store};
+use dqhost::store::{BATCH_MAX, Settlement};
 use rusqlite::Connection;
 use tempfile::TempDir;
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dqhost::message::{Due, MessageId, NewMessage, State};
+use dqhost::store::prelude::*;
 use dqhost::store::redis::{RedisOptions, RedisStore};
 use dqhost::store::{Redriven, Settled, Settlement, Store, StoreError};
 

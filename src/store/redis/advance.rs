@@ -1,5 +1,7 @@
 //! Promotes what is due, takes back what leases have expired for, and dead-letters garbage.
 
+use crate::store::Advance;
+use async_trait::async_trait;
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
@@ -155,8 +157,9 @@ impl<'a> Promoted<'a> {
     }
 }
 
-impl RedisStore {
-    pub(super) async fn advance_queue(&self, queue: &QueueName) -> StoreResult<Advanced> {
+#[async_trait]
+impl Advance for RedisStore {
+    async fn advance(&self, queue: &QueueName) -> StoreResult<Advanced> {
         let k = self.keys(queue);
         let command = promote(&k, self.walks.next(&k.wake));
         let promoted = self.one(&self.work, ADVANCE, command).await?;
@@ -164,7 +167,9 @@ impl RedisStore {
         let advanced = self.after_promotion(queue, &k, promoted).await?;
         Ok(since(answered, advanced))
     }
+}
 
+impl RedisStore {
     /// The rest of an advance: it asks again only when there is something to do.
     pub(super) async fn after_promotion(
         &self,

@@ -8,13 +8,15 @@ mod elsewhere;
 mod pages;
 mod presence;
 
+use crate::store::AuditQueues;
 use crate::store::Operation;
+use async_trait::async_trait;
 use redis::Cmd;
 
 use self::elsewhere::Others;
 use self::presence::{DEAD, Presence, Repair};
+use super::inspect::command;
 use super::keys::Keys;
-use super::read::command;
 use super::scripts::Script;
 use super::{Audit, AuditReport, QueueName, RedisStore, StoreResult, scripts};
 use crate::store::FindingKind;
@@ -121,24 +123,9 @@ fn script<'a>(
     command
 }
 
-impl RedisStore {
-    pub(super) async fn audit_list_of_queues(&self) -> StoreResult<AuditReport> {
-        let mut report = AuditReport::default();
-        let key = self.naming.queues();
-        let kind: String = self
-            .one(&self.work, OPERATION, command("TYPE", &key))
-            .await?;
-        if !matches!(kind.as_str(), "none" | "set") {
-            report.add(FindingKind::WrongType, &key, Remedy::None);
-        }
-        Ok(report)
-    }
-
-    pub(super) async fn audit_queue(
-        &self,
-        queue: &QueueName,
-        how: Audit,
-    ) -> StoreResult<AuditReport> {
+#[async_trait]
+impl AuditQueues for RedisStore {
+    async fn audit(&self, queue: &QueueName, how: Audit) -> StoreResult<AuditReport> {
         let k = self.keys(queue);
         let mut report = AuditReport::default();
         let (first, wrong) = self.suspects(&k).await?;
@@ -186,6 +173,20 @@ impl RedisStore {
         Ok(report)
     }
 
+    async fn audit_store(&self, _repair: bool) -> StoreResult<AuditReport> {
+        let mut report = AuditReport::default();
+        let key = self.naming.queues();
+        let kind: String = self
+            .one(&self.work, OPERATION, command("TYPE", &key))
+            .await?;
+        if !matches!(kind.as_str(), "none" | "set") {
+            report.add(FindingKind::WrongType, &key, Remedy::None);
+        }
+        Ok(report)
+    }
+}
+
+impl RedisStore {
     /// How many ids a script can walk the lists for.
     async fn step(&self, k: &Keys) -> StoreResult<usize> {
         let lengths = [command("LLEN", &k.ready), command("LLEN", &k.retry)];

@@ -1,6 +1,8 @@
 //! The way of a message through this host's hands: reserved, kept, settled.
 
+use crate::store::Deliver;
 use crate::store::Operation;
+use async_trait::async_trait;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -37,16 +39,105 @@ pub(super) fn add_claim(command: &mut Cmd, claim: &Claim) {
 /// Reservations in a row, while ids are removed instead of given out.
 const REFILLS_MAX: usize = 100;
 
-impl RedisStore {
-    pub(super) async fn reserve_messages(
-        &self,
-        queue: &QueueName,
-        wanted: Reservation,
-    ) -> StoreResult<Vec<Delivery>> {
+#[async_trait]
+impl Deliver for RedisStore {
+    async fn reserve(&self, queue: &QueueName, wanted: Reservation) -> StoreResult<Vec<Delivery>> {
         let k = self.keys(queue);
         self.fill(queue, &k, wanted, Vec::new()).await
     }
 
+    async fn advance_and_reserve(
+        &self,
+        queue: &QueueName,
+        wanted: Reservation,
+    ) -> StoreResult<(Advanced, Vec<Delivery>)> {
+        let k = self.keys(queue);
+        let prefetch = self.prefetch.take(&k.wake);
+        let commands = [
+            promote(&k, self.walks.next(&k.wake)),
+            reservation(&k, wanted, &prefetch),
+        ];
+        let answers = self.work.run_each(RESERVE, &commands).await?;
+        let answered = Instant::now();
+        let [promoted, answer] =
+            <[_; 2]>::try_from(answers).map_err(|_| unexpected(&self.name, RESERVE))?;
+        let advanced = async {
+            let promoted = promoted.map_err(|error| self.work.error(ADVANCE, &error))?;
+            let promoted = decode(&self.name, ADVANCE, promoted)?;
+            self.after_promotion(queue, &k, promoted).await
+        };
+        // Each is seen to, whatever came of the other.
+        let advanced = advanced.await;
+        let reserved = answer
+            .map_err(|error| self.work.error(RESERVE, &error))
+            .and_then(|answer| decode(&self.name, RESERVE, answer))
+            .map(|fields| reserved(fields, &prefetch));
+        match (advanced, reserved) {
+            (Ok(advanced), Ok(reserved)) => {
+                let taken = reserved.taken;
+                let mut deliveries = self.with_payloads(queue, &k, reserved).await?;
+                if deliveries.len() < taken {
+                    deliveries = self.fill(queue, &k, wanted, deliveries).await?;
+                }
+                Ok((since(answered, advanced), deliveries))
+            }
+            // What goes wrong with some messages must not keep the others from being handled. The error
+            // is the caller's when nothing is reserved.
+            (Err(error), Ok(reserved)) if !reserved.deliveries.is_empty() => {
+                if !self.has_logged_advance.swap(true, Relaxed) {
+                    tracing::warn!(%queue, "{error}; messages are delivered all the same");
+                }
+                let deliveries = self.with_payloads(queue, &k, reserved).await?;
+                Ok((Advanced::default(), deliveries))
+            }
+            (Err(error), _) | (Ok(_), Err(error)) => Err(error),
+        }
+    }
+
+    async fn extend(
+        &self,
+        queue: &QueueName,
+        claims: &[Claim],
+        lease: Duration,
+    ) -> StoreResult<Vec<Settled>> {
+        let k = self.keys(queue);
+        let base = || {
+            let keys = [&k.unack, &k.counts, &k.attempts];
+            let mut command = evalsha(&scripts::EXTEND, keys.map(String::as_str));
+            command.arg(ms(lease));
+            command
+        };
+        self.each_claim(Operation::Extend, claims, base).await
+    }
+
+    async fn release(&self, queue: &QueueName, claims: &[Claim]) -> StoreResult<Vec<Settled>> {
+        let k = self.keys(queue);
+        let base = || {
+            let keys = [
+                &k.unack,
+                &k.counts,
+                &k.attempts,
+                &k.ready,
+                &k.retry,
+                &k.stats,
+            ];
+            let mut command = evalsha(&scripts::RELEASE, keys.map(String::as_str));
+            command.arg(&k.wake);
+            command
+        };
+        self.each_claim(Operation::Release, claims, base).await
+    }
+
+    async fn wait(&self, queues: &[QueueName]) {
+        let channels: Vec<String> = queues
+            .iter()
+            .map(|queue| self.keys(queue).wake.clone())
+            .collect();
+        self.wake.notified(&channels).await;
+    }
+}
+
+impl RedisStore {
     /// Reserves until there are as many as wanted or nothing more waits: what is removed instead of
     /// given out leaves room for others.
     async fn fill(
@@ -96,59 +187,10 @@ impl RedisStore {
         Ok((deliveries, is_whole))
     }
 
-    /// Both in one round trip, and one more for the payloads that were not prefetched.
-    pub(super) async fn advance_and_reserve_messages(
-        &self,
-        queue: &QueueName,
-        wanted: Reservation,
-    ) -> StoreResult<(Advanced, Vec<Delivery>)> {
-        let k = self.keys(queue);
-        let prefetch = self.prefetch.take(&k.wake);
-        let commands = [
-            promote(&k, self.walks.next(&k.wake)),
-            reservation(&k, wanted, &prefetch),
-        ];
-        let answers = self.work.run_each(RESERVE, &commands).await?;
-        let answered = Instant::now();
-        let [promoted, answer] =
-            <[_; 2]>::try_from(answers).map_err(|_| unexpected(&self.name, RESERVE))?;
-        let advanced = async {
-            let promoted = promoted.map_err(|error| self.work.error(ADVANCE, &error))?;
-            let promoted = decode(&self.name, ADVANCE, promoted)?;
-            self.after_promotion(queue, &k, promoted).await
-        };
-        // Each is seen to, whatever came of the other.
-        let advanced = advanced.await;
-        let reserved = answer
-            .map_err(|error| self.work.error(RESERVE, &error))
-            .and_then(|answer| decode(&self.name, RESERVE, answer))
-            .map(|fields| reserved(fields, &prefetch));
-        match (advanced, reserved) {
-            (Ok(advanced), Ok(reserved)) => {
-                let taken = reserved.taken;
-                let mut deliveries = self.with_payloads(queue, &k, reserved).await?;
-                if deliveries.len() < taken {
-                    deliveries = self.fill(queue, &k, wanted, deliveries).await?;
-                }
-                Ok((since(answered, advanced), deliveries))
-            }
-            // What goes wrong with some messages must not keep the others from being handled. The error
-            // is the caller's when nothing is reserved.
-            (Err(error), Ok(reserved)) if !reserved.deliveries.is_empty() => {
-                if !self.has_logged_advance.swap(true, Relaxed) {
-                    tracing::warn!(%queue, "{error}; messages are delivered all the same");
-                }
-                let deliveries = self.with_payloads(queue, &k, reserved).await?;
-                Ok((Advanced::default(), deliveries))
-            }
-            (Err(error), _) | (Ok(_), Err(error)) => Err(error),
-        }
-    }
-
     /// Nothing of these has run, so nothing is to cost an attempt. If this fails too, the leases end.
     async fn give_back(&self, queue: &QueueName, deliveries: Vec<Delivery>) {
         let claims: Vec<Claim> = deliveries.into_iter().map(|d| d.claim).collect();
-        let _ = self.release_deliveries(queue, &claims).await;
+        let _ = self.release(queue, &claims).await;
     }
 
     async fn with_payloads(
@@ -283,43 +325,5 @@ impl RedisStore {
             result.extend(codes.into_iter().map(settled));
         }
         Ok(result)
-    }
-
-    pub(super) async fn extend_leases(
-        &self,
-        queue: &QueueName,
-        claims: &[Claim],
-        lease: Duration,
-    ) -> StoreResult<Vec<Settled>> {
-        let k = self.keys(queue);
-        let base = || {
-            let keys = [&k.unack, &k.counts, &k.attempts];
-            let mut command = evalsha(&scripts::EXTEND, keys.map(String::as_str));
-            command.arg(ms(lease));
-            command
-        };
-        self.each_claim(Operation::Extend, claims, base).await
-    }
-
-    pub(super) async fn release_deliveries(
-        &self,
-        queue: &QueueName,
-        claims: &[Claim],
-    ) -> StoreResult<Vec<Settled>> {
-        let k = self.keys(queue);
-        let base = || {
-            let keys = [
-                &k.unack,
-                &k.counts,
-                &k.attempts,
-                &k.ready,
-                &k.retry,
-                &k.stats,
-            ];
-            let mut command = evalsha(&scripts::RELEASE, keys.map(String::as_str));
-            command.arg(&k.wake);
-            command
-        };
-        self.each_claim(Operation::Release, claims, base).await
     }
 }

@@ -1,14 +1,16 @@
 //! Looking through all keys: for queues that only others have used, and for what they call theirs. This
 //! is done when somebody asks for it, a page at a time, and no host does it.
 
+use crate::store::Discover;
+use async_trait::async_trait;
 use std::collections::BTreeSet;
 
 use redis::{Cmd, Value};
 
 use super::client::Client;
 use super::decode::{decode, text};
+use super::inspect::command;
 use super::keys::Keys;
-use super::read::command;
 use super::{QueueName, RedisStore, StoreResult};
 use crate::store::{Discovered, Operation};
 
@@ -21,20 +23,32 @@ const OTHERS_KEYS_MAX: u64 = 1_000_000;
 /// Where a scan begins, and where it has ended.
 const START: &str = "0";
 
-impl RedisStore {
-    /// The masters; none for a single server, which commands reach as it is.
-    async fn masters(&self) -> StoreResult<Option<Vec<Client>>> {
-        self.work.masters(Operation::ListQueues).await
+#[async_trait]
+impl Discover for RedisStore {
+    async fn queues(&self) -> StoreResult<Vec<QueueName>> {
+        let mut command = redis::cmd("SMEMBERS");
+        command.arg(self.naming.queues());
+        let names: Vec<Value> = self.one(&self.work, Operation::ListQueues, command).await?;
+        let mut queues: Vec<QueueName> = names
+            .into_iter()
+            .filter_map(|name| text(name).parse().ok())
+            .collect();
+        queues.sort();
+        Ok(queues)
     }
 
-    pub(super) async fn discover_queues(&self, keys_max: u64) -> StoreResult<Discovered> {
+    fn has_other_users(&self) -> bool {
+        true
+    }
+
+    async fn discover(&self, keys_max: u64) -> StoreResult<Discovered> {
         let pattern = self.naming.pattern();
         let masters = self.masters().await?;
         let nodes: Vec<&Client> = match &masters {
             Some(masters) => masters.iter().collect(),
             None => vec![&self.work],
         };
-        let mut known: BTreeSet<QueueName> = self.list_queues().await?.into_iter().collect();
+        let mut known: BTreeSet<QueueName> = self.queues().await?.into_iter().collect();
         let (mut left, mut complete) = (keys_max, true);
         for (number, node) in nodes.iter().enumerate() {
             // Each gets its part of what is left.
@@ -60,6 +74,59 @@ impl RedisStore {
             queues: known.into_iter().collect(),
             complete,
         })
+    }
+
+    async fn naming_hint(&self, queue: &QueueName) -> StoreResult<Option<String>> {
+        const OPERATION: Operation = Operation::NameQueue;
+        let ours = self.keys(queue);
+        let other = self.naming.other();
+        let theirs = Keys::new(queue, &other);
+        let mut is_here = redis::cmd("EXISTS");
+        is_here.arg(&[
+            &ours.pending,
+            &ours.ready,
+            &ours.counts,
+            &ours.unack,
+            &ours.retry,
+        ]);
+        let here: i64 = self.one(&self.work, OPERATION, is_here).await?;
+        if here > 0 {
+            return Ok(None);
+        }
+        for key in [
+            &theirs.pending,
+            &theirs.ready,
+            &theirs.counts,
+            &theirs.unack,
+            &theirs.retry,
+        ] {
+            // Each alone: without a hash tag they are in slots of their own.
+            let there: i64 = self
+                .one(&self.work, OPERATION, command("EXISTS", key))
+                .await?;
+            if there == 0 {
+                continue;
+            }
+            let mend = match (other.hash_tag, self.is_cluster) {
+                (true, _) => "leave out --no-hash-tag",
+                (false, false) => "give --no-hash-tag",
+                (false, true) => "let its producers and consumers use UseHashTagKey",
+            };
+            return Ok(Some(format!(
+                "it has no messages under {}, and there are some under {key}, as a delayqueue {} \
+                 UseHashTagKey names its keys: to reach those, {mend}",
+                ours.pending,
+                if other.hash_tag { "with" } else { "without" },
+            )));
+        }
+        Ok(None)
+    }
+}
+
+impl RedisStore {
+    /// The masters; none for a single server, which commands reach as it is.
+    async fn masters(&self) -> StoreResult<Option<Vec<Client>>> {
+        self.work.masters(Operation::ListQueues).await
     }
 
     /// Adds the queues that these keys are of, if the keys hold what those of a queue do.
@@ -142,52 +209,5 @@ impl RedisStore {
             }
         }
         Ok((bases, complete))
-    }
-
-    /// See [`Store::naming_hint`](crate::store::Store::naming_hint).
-    pub(super) async fn hint_of_naming(&self, queue: &QueueName) -> StoreResult<Option<String>> {
-        const OPERATION: Operation = Operation::NameQueue;
-        let ours = self.keys(queue);
-        let other = self.naming.other();
-        let theirs = Keys::new(queue, &other);
-        let mut is_here = redis::cmd("EXISTS");
-        is_here.arg(&[
-            &ours.pending,
-            &ours.ready,
-            &ours.counts,
-            &ours.unack,
-            &ours.retry,
-        ]);
-        let here: i64 = self.one(&self.work, OPERATION, is_here).await?;
-        if here > 0 {
-            return Ok(None);
-        }
-        for key in [
-            &theirs.pending,
-            &theirs.ready,
-            &theirs.counts,
-            &theirs.unack,
-            &theirs.retry,
-        ] {
-            // Each alone: without a hash tag they are in slots of their own.
-            let there: i64 = self
-                .one(&self.work, OPERATION, command("EXISTS", key))
-                .await?;
-            if there == 0 {
-                continue;
-            }
-            let mend = match (other.hash_tag, self.is_cluster) {
-                (true, _) => "leave out --no-hash-tag",
-                (false, false) => "give --no-hash-tag",
-                (false, true) => "let its producers and consumers use UseHashTagKey",
-            };
-            return Ok(Some(format!(
-                "it has no messages under {}, and there are some under {key}, as a delayqueue {} \
-                 UseHashTagKey names its keys: to reach those, {mend}",
-                ours.pending,
-                if other.hash_tag { "with" } else { "without" },
-            )));
-        }
-        Ok(None)
     }
 }

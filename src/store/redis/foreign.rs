@@ -11,7 +11,7 @@ use super::deliver::add_claim;
 use super::keys::Keys;
 use super::scripts::Script;
 use super::{BATCH_MAX, Claim, MessageId, QueueName, RedisStore, StoreResult, evalsha, scripts};
-use crate::store::Operation;
+use crate::store::{Deliver, Operation};
 
 /// True for an id that no dqhost made, by the same sign as `lua/include/foreign.lua`.
 pub(super) fn is_foreign(id: &MessageId) -> bool {
@@ -102,7 +102,7 @@ impl RedisStore {
             others.extend(some.map(|(claim, _)| claim.id.clone()));
             log_dropped(queue, codes.iter().filter(|code| **code == 1).count());
             if !kept.is_empty() {
-                self.release_deliveries(queue, &kept).await?;
+                self.release(queue, &kept).await?;
             }
         }
         Ok(others)

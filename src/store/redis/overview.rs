@@ -4,8 +4,8 @@ use crate::store::Operation;
 use redis::{Cmd, Value};
 
 use super::decode::{bytes, decode, failed, left_at_death, score_ms, text, unexpected};
+use super::inspect::{COUNTS, command, count_commands, unix_ms};
 use super::keys::Keys;
-use super::read::{COUNTS, command, count_commands, unix_ms};
 use super::{MessageId, Overview, QueueName, RedisStore, StoreResult};
 use crate::store::report::Failing;
 use crate::store::{FAILED_SAMPLE_MAX, FailedSample};

@@ -3,10 +3,9 @@
 use std::collections::HashSet;
 use std::sync::PoisonError;
 
-use redis::{Cmd, Value};
+use redis::Cmd;
 
 use super::client::Client;
-use super::decode::text;
 use super::{QueueName, RedisStore, StoreError, StoreResult};
 use crate::store::Operation;
 
@@ -17,18 +16,6 @@ impl RedisStore {
         let mut command = redis::cmd("SADD");
         command.arg(self.naming.queues()).arg(queue.as_str());
         command
-    }
-
-    pub(super) async fn list_queues(&self) -> StoreResult<Vec<QueueName>> {
-        let mut command = redis::cmd("SMEMBERS");
-        command.arg(self.naming.queues());
-        let names: Vec<Value> = self.one(&self.work, Operation::ListQueues, command).await?;
-        let mut queues: Vec<QueueName> = names
-            .into_iter()
-            .filter_map(|name| text(name).parse().ok())
-            .collect();
-        queues.sort();
-        Ok(queues)
     }
 
     fn is_registered(&self, queue: &QueueName) -> bool {

@@ -2,6 +2,8 @@
 //! messages along is a call of its own, since it may be refused for lack of memory alone.
 
 use crate::store::Operation;
+use crate::store::Settle;
+use async_trait::async_trait;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -11,7 +13,7 @@ use super::decode::{decode, settled, unexpected};
 use super::deliver::{FAIL_STEP, add_claim};
 use super::faults::is_full;
 use super::keys::Keys;
-use super::write::add_message;
+use super::send::add_message;
 use super::{
     Claim, NewMessage, QueueName, RedisStore, Settled, Settlement, StoreError, StoreResult,
     evalsha, ms, scripts,
@@ -37,8 +39,9 @@ impl Call {
     }
 }
 
-impl RedisStore {
-    pub(super) async fn settle_deliveries(
+#[async_trait]
+impl Settle for RedisStore {
+    async fn settle(
         &self,
         queue: &QueueName,
         settlements: &[(Claim, Settlement)],
@@ -50,6 +53,12 @@ impl RedisStore {
         Ok(result)
     }
 
+    fn can_send_along(&self, from: &QueueName, to: &QueueName) -> bool {
+        !self.is_cluster || from == to
+    }
+}
+
+impl RedisStore {
     async fn settle_step(
         &self,
         queue: &QueueName,

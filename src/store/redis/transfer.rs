@@ -1,12 +1,14 @@
 //! The way to another store and from one.
 
 use crate::store::Operation;
+use crate::store::Transfer;
+use async_trait::async_trait;
 use redis::{Cmd, Value};
 
 use super::decode::{state, text, unexpected};
 use super::foreign::{is_foreign, log_dropped, persist};
+use super::inspect::command;
 use super::keys::Keys;
-use super::read::command;
 use super::{
     BATCH_MAX, MessageId, NewMessage, Peer, QueueName, Record, RedisStore, State, StoreError,
     StoreResult, evalsha, scripts,
@@ -26,12 +28,9 @@ fn previous_state(record: &Record) -> String {
     format!("{}:{ms}", record.state.as_str())
 }
 
-impl RedisStore {
-    pub(super) async fn begin_transfer_with(
-        &self,
-        queue: &QueueName,
-        peer: &Peer,
-    ) -> StoreResult<()> {
+#[async_trait]
+impl Transfer for RedisStore {
+    async fn begin_transfer(&self, queue: &QueueName, peer: &Peer) -> StoreResult<()> {
         const OPERATION: Operation = Operation::Copy;
         self.register(queue).await?;
         let k = self.keys(queue);
@@ -47,13 +46,69 @@ impl RedisStore {
         }
     }
 
-    /// The mark has the name of a payload: those of all prefixes are together.
-    pub(super) async fn mark_payloads(
+    async fn export(&self, queue: &QueueName, run: &str, max: usize) -> StoreResult<Vec<Record>> {
+        loop {
+            let mut records = self.take_for_export(queue, run, max).await?;
+            let taken = records.len();
+            self.drop_empty_exports(queue, run, &mut records).await?;
+            // None would mean that nothing is left.
+            if !records.is_empty() || taken == 0 {
+                return Ok(records);
+            }
+        }
+    }
+
+    async fn import(&self, queue: &QueueName, run: &str, records: &[Record]) -> StoreResult<()> {
+        self.register(queue).await?;
+        let k = self.keys(queue);
+        for mut step in import_steps(records) {
+            while !step.is_empty() {
+                let done = self.import_step(&k, run, step).await?;
+                step = &step[done.min(step.len())..];
+            }
+        }
+        Ok(())
+    }
+
+    async fn remove_exported(
         &self,
         queue: &QueueName,
-        mark: &str,
-        is_put: bool,
-    ) -> StoreResult<bool> {
+        run: &str,
+        ids: &[MessageId],
+    ) -> StoreResult<()> {
+        self.remove_moving(queue, run, ids, false).await
+    }
+
+    async fn commit_import(
+        &self,
+        queue: &QueueName,
+        run: &str,
+        ids: &[MessageId],
+    ) -> StoreResult<()> {
+        let k = self.keys(queue);
+        for step in ids.chunks(BATCH_MAX) {
+            let keys = [
+                &k.moving,
+                &k.moving_was,
+                &k.moving_peer,
+                &k.ready,
+                &k.retry,
+                &k.pending,
+                &k.garbage,
+                &k.dead,
+                &k.due,
+            ];
+            let mut command = evalsha(&scripts::COMMIT_IMPORT, keys.map(String::as_str));
+            command.arg(&k.wake).arg(run);
+            for id in step {
+                command.arg(id.as_str());
+            }
+            self.of_this_run(Operation::CommitImport, command).await?;
+        }
+        Ok(())
+    }
+
+    async fn mark(&self, queue: &QueueName, mark: &str, is_put: bool) -> StoreResult<bool> {
         let key = self.keys(queue).message(&MessageId::from(mark.to_owned()));
         let command = if is_put {
             let mut set = redis::cmd("SET");
@@ -65,7 +120,9 @@ impl RedisStore {
         let answer: Value = self.one(&self.work, Operation::Copy, command).await?;
         Ok(answer == Value::Int(1))
     }
+}
 
+impl RedisStore {
     fn refused(&self, operation: Operation, reason: String) -> StoreError {
         StoreError::Refused {
             store: self.name.to_string(),
@@ -79,23 +136,6 @@ impl RedisStore {
         match self.one(&self.work, operation, command).await? {
             0 => Err(self.refused(operation, OTHER_RUN.to_owned())),
             answer => Ok(answer),
-        }
-    }
-
-    pub(super) async fn export_messages(
-        &self,
-        queue: &QueueName,
-        run: &str,
-        max: usize,
-    ) -> StoreResult<Vec<Record>> {
-        loop {
-            let mut records = self.take_for_export(queue, run, max).await?;
-            let taken = records.len();
-            self.drop_empty_exports(queue, run, &mut records).await?;
-            // None would mean that nothing is left.
-            if !records.is_empty() || taken == 0 {
-                return Ok(records);
-            }
         }
     }
 
@@ -240,23 +280,6 @@ impl RedisStore {
             == 0)
     }
 
-    pub(super) async fn import_messages(
-        &self,
-        queue: &QueueName,
-        run: &str,
-        records: &[Record],
-    ) -> StoreResult<()> {
-        self.register(queue).await?;
-        let k = self.keys(queue);
-        for mut step in import_steps(records) {
-            while !step.is_empty() {
-                let done = self.import_step(&k, run, step).await?;
-                step = &step[done.min(step.len())..];
-            }
-        }
-        Ok(())
-    }
-
     /// Returns how many of them were seen to.
     async fn import_step(&self, k: &Keys, run: &str, step: &[Record]) -> StoreResult<usize> {
         let payloads: Vec<String> = step.iter().map(|record| k.message(&record.id)).collect();
@@ -282,15 +305,6 @@ impl RedisStore {
             add_record(&mut command, record);
         }
         self.of_this_run(Operation::Import, command).await
-    }
-
-    pub(super) async fn remove_exported_messages(
-        &self,
-        queue: &QueueName,
-        run: &str,
-        ids: &[MessageId],
-    ) -> StoreResult<()> {
-        self.remove_moving(queue, run, ids, false).await
     }
 
     /// Removes all of these, or drops those that have neither payload nor retries.
@@ -322,35 +336,6 @@ impl RedisStore {
                 command.arg(id.as_str());
             }
             self.of_this_run(Operation::RemoveExported, command).await?;
-        }
-        Ok(())
-    }
-
-    pub(super) async fn commit_imported(
-        &self,
-        queue: &QueueName,
-        run: &str,
-        ids: &[MessageId],
-    ) -> StoreResult<()> {
-        let k = self.keys(queue);
-        for step in ids.chunks(BATCH_MAX) {
-            let keys = [
-                &k.moving,
-                &k.moving_was,
-                &k.moving_peer,
-                &k.ready,
-                &k.retry,
-                &k.pending,
-                &k.garbage,
-                &k.dead,
-                &k.due,
-            ];
-            let mut command = evalsha(&scripts::COMMIT_IMPORT, keys.map(String::as_str));
-            command.arg(&k.wake).arg(run);
-            for id in step {
-                command.arg(id.as_str());
-            }
-            self.of_this_run(Operation::CommitImport, command).await?;
         }
         Ok(())
     }

@@ -1,10 +1,7 @@
 //! What does not go together in the file. The schema forbids most of it, so it is there when another
 //! program has written to the file, or the disk has.
 
-mod file;
-mod rows;
-
-use crate::store::Operation;
+use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use self::rows::{Repaired, Row};
@@ -14,7 +11,10 @@ use super::queue::{QueueRow, QueueTx, state};
 use super::transaction::TxOptions;
 use crate::message::{QueueName, State};
 use crate::store::report::Remedy;
-use crate::store::{AuditReport, FindingKind, StoreResult};
+use crate::store::{Audit, AuditQueues, AuditReport, FindingKind, Operation, StoreResult};
+
+mod file;
+mod rows;
 
 const OPERATION: Operation = Operation::Audit;
 
@@ -140,6 +140,17 @@ fn repair_row(tx: &mut QueueTx<'_>, seq: i64) -> Result<Option<Repaired>, Failur
 /// One transaction on the whole file that mends a queue's row.
 fn repair_queue_row(tx: &Transaction<'_>, queue: i64) -> Result<(), Failure> {
     file::adopt(tx, queue, counted(tx, queue)?)
+}
+
+#[async_trait]
+impl AuditQueues for SqliteStore {
+    async fn audit(&self, queue: &QueueName, how: Audit) -> StoreResult<AuditReport> {
+        self.audit_queue(queue, how.repair).await
+    }
+
+    async fn audit_store(&self, repair: bool) -> StoreResult<AuditReport> {
+        self.audit_file(repair).await
+    }
 }
 
 impl SqliteStore {

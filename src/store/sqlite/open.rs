@@ -1,10 +1,9 @@
 //! Opening: what a file must be before a message is entrusted to it.
 
 use crate::store::{Operation, Side};
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
@@ -13,7 +12,7 @@ use super::disk;
 use super::error::{Failure, store_error};
 use super::thread::ConnectionThread;
 use super::transaction::Syncing;
-use super::turn::{BUSY_LIMIT, BUSY_PAUSE, Turn, wait_while_busy};
+use super::turn::{BUSY_LIMIT, BUSY_PAUSE, wait_while_busy};
 use super::wake::Wake;
 use super::{DiskReserve, SqliteStore};
 use crate::clock::Clock;
@@ -175,18 +174,17 @@ fn open(options: SqliteOptions) -> StoreResult<SqliteStore> {
         ConnectionThread::start(name, connection)
             .map_err(|error| unusable(format!("no thread to run on: {error}")))
     };
-    let wake = Wake::new(path.as_deref())
-        .map_err(|error| unusable(format!("its companion -wake cannot be written: {error}")))?;
-    let claim = wake.companion().map(File::try_clone).transpose();
-    let claim = claim.map_err(|error| unusable(format!("no file may be opened: {error}")))?;
+    let no_companion =
+        |error: std::io::Error| unusable(format!("its companion -wake cannot be written: {error}"));
+    let wake = Wake::new(path.as_deref()).map_err(no_companion)?;
+    let turn = wake.turn().map_err(no_companion)?;
+    let by_options = path.is_some() && options.durability == Durability::Full;
     Ok(SqliteStore {
-        turn: claim.map(Turn::new).map(Arc::new),
+        turn: turn.map(Arc::new),
         write: thread("sqlite-write", write)?,
         read: read.map(|read| thread("sqlite-read", read)).transpose()?,
         wake: Arc::new(wake),
-        syncing: Arc::new(Syncing::new(
-            path.is_some() && options.durability == Durability::Full,
-        )),
+        syncing: Arc::new(Syncing::new(by_options)),
         room: path.map(|path| DiskReserve {
             path,
             free_min: options.free_min,

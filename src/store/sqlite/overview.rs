@@ -2,8 +2,8 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::deliver::first_place_in;
 use super::queue::{QueueRow, code, count, signed, text, unsigned};
+use super::send::first_place_in;
 use crate::message::{MessageId, State};
 use crate::store::report::Failing;
 use crate::store::{FAILED_SAMPLE_MAX, FailedSample, Overview};

@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::DiskReserve;
-use super::deliver::{self, waiting};
+use super::advance::waiting;
 use super::error::Failure;
 use super::queue::{QueueTx, code, signed, text};
-use crate::message::{Attempt, Claim, Outgoing, State};
-use crate::store::common::{append_history, by_queue, ms};
-use crate::store::{Settled, Settlement};
+use super::transaction::TxOptions;
+use super::{DiskReserve, SqliteStore, send};
+use crate::message::{Attempt, Claim, Outgoing, QueueName, State};
+use crate::store::common::{append_history, by_queue, ms, settle_steps};
+use crate::store::{Operation, Settle, Settled, Settlement, StoreResult};
 
 /// A message in unack whose lease is the asker's.
 pub(super) struct Held {
@@ -182,7 +184,7 @@ fn ack_and_send(
         checked => checked?,
     }
     for (queue, messages) in by_queue(outbox) {
-        tx.with(queue, |to| deliver::send(to, messages))?;
+        tx.with(queue, |to| send::send(to, messages))?;
     }
     ack(tx, claim)
 }
@@ -208,4 +210,30 @@ pub(super) fn release(tx: &mut QueueTx<'_>, claims: &[Claim]) -> Result<Vec<Sett
         answers.push(Settled::Done);
     }
     Ok(answers)
+}
+
+#[async_trait]
+impl Settle for SqliteStore {
+    async fn settle(
+        &self,
+        queue: &QueueName,
+        settlements: &[(Claim, Settlement)],
+    ) -> StoreResult<Vec<Settled>> {
+        let mut answers = Vec::with_capacity(settlements.len());
+        for step in settle_steps(settlements) {
+            let room = self.room.clone();
+            let work = move |tx: &mut QueueTx<'_>, some: &[(Claim, Settlement)]| {
+                settle(tx, some, room.as_ref())
+            };
+            answers.extend(
+                self.transact_each((Operation::Settle, TxOptions::CHANGE), queue, step, work)
+                    .await?,
+            );
+        }
+        Ok(answers)
+    }
+
+    fn can_send_along(&self, _from: &QueueName, _to: &QueueName) -> bool {
+        true
+    }
 }

@@ -244,7 +244,7 @@ mod tests {
     use super::*;
     use crate::message::NewMessage;
     use crate::store::sqlite::{Durability, SqliteOptions};
-    use crate::store::{First, Reservation, Settlement, Store};
+    use crate::store::{Deliver, First, Reservation, SendMessages, Settle, Settlement};
     use std::time::Duration;
 
     /// What `PRAGMA synchronous` says.

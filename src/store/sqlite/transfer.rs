@@ -1,14 +1,19 @@
 //! The way to another store and from one. Each half is a transaction, and what is moving is in no
 //! host's reach, so a copy that is interrupted anywhere is ended by another.
 
+use async_trait::async_trait;
 use rusqlite::{OptionalExtension, params};
 
 use super::error::Failure;
-use super::people;
 use super::queue::{QueueTx, code, count, signed, state, text, unsigned};
-use crate::message::{Attempt, MessageId, Record, State};
-use crate::store::common::{OTHER_RUN, append_history, headers_json, history_lines, third_store};
-use crate::store::{BATCH_MAX, Peer};
+use super::transaction::TxOptions;
+use super::{DiskReserve, SqliteStore, inspect, manage};
+use crate::message::{Attempt, MessageId, QueueName, Record, State};
+use crate::store::common::{
+    OTHER_RUN, append_history, headers_json, history_lines, import_steps, third_store,
+};
+use crate::store::move_queue::mark_as_host;
+use crate::store::{BATCH_MAX, Operation, Peer, StoreResult, Transfer};
 
 /// The states that are left, in this order; unack is not, for a host has those in flight.
 const LEAVING: [State; 5] = [
@@ -59,7 +64,7 @@ pub(super) fn export(tx: &mut QueueTx<'_>, run: &str, max: usize) -> Result<Vec<
         )?
         .query_map(params![tx.row.id, signed(max as u64)], |row| {
             let state = state(row.get(1)?);
-            let mut record = people::record(row)?;
+            let mut record = inspect::record(row)?;
             // What cannot be named exactly could not be removed once it has been moved.
             record.id = row.get::<_, String>(0)?.into();
             record.state = state;
@@ -138,8 +143,8 @@ pub(super) fn remove_exported(
 ) -> Result<(), Failure> {
     check(tx, run)?;
     for id in ids {
-        if let Some((seq, State::Moving)) = people::find(tx, id)? {
-            people::remove(tx, seq, State::Moving)?;
+        if let Some((seq, State::Moving)) = manage::find(tx, id)? {
+            manage::remove(tx, seq, State::Moving)?;
         }
     }
     Ok(())
@@ -207,4 +212,67 @@ fn note_missing_payload(tx: &QueueTx<'_>, seq: i64) -> rusqlite::Result<()> {
         .prepare_cached("UPDATE messages SET history = ?2 WHERE seq = ?1")?
         .execute(params![seq, append_history(&lines, &line)])?;
     Ok(())
+}
+
+#[async_trait]
+impl Transfer for SqliteStore {
+    async fn begin_transfer(&self, queue: &QueueName, peer: &Peer) -> StoreResult<()> {
+        let peer = peer.clone();
+        let work = move |tx: &mut QueueTx<'_>| begin_transfer(tx, peer);
+        self.transact(Operation::Copy, queue, TxOptions::CREATE, work)
+            .await?;
+        Ok(())
+    }
+
+    async fn export(&self, queue: &QueueName, run: &str, max: usize) -> StoreResult<Vec<Record>> {
+        let run = run.to_owned();
+        let work = move |tx: &mut QueueTx<'_>| export(tx, &run, max);
+        let done = self
+            .transact(Operation::Export, queue, TxOptions::CHANGE, work)
+            .await?;
+        Ok(done.unwrap_or_default())
+    }
+
+    async fn import(&self, queue: &QueueName, run: &str, records: &[Record]) -> StoreResult<()> {
+        for step in import_steps(records) {
+            let (run, step, room) = (run.to_owned(), step.to_vec(), self.room.clone());
+            let work = move |tx: &mut QueueTx<'_>| {
+                room.as_ref().map_or(Ok(()), DiskReserve::check)?;
+                import(tx, &run, &step)
+            };
+            self.transact(Operation::Import, queue, TxOptions::CREATE, work)
+                .await?;
+        }
+        Ok(())
+    }
+
+    async fn remove_exported(
+        &self,
+        queue: &QueueName,
+        run: &str,
+        ids: &[MessageId],
+    ) -> StoreResult<()> {
+        let (run, ids) = (run.to_owned(), ids.to_vec());
+        let work = move |tx: &mut QueueTx<'_>| remove_exported(tx, &run, &ids);
+        self.transact(Operation::RemoveExported, queue, TxOptions::CHANGE, work)
+            .await?;
+        Ok(())
+    }
+
+    async fn commit_import(
+        &self,
+        queue: &QueueName,
+        run: &str,
+        ids: &[MessageId],
+    ) -> StoreResult<()> {
+        let (run, ids) = (run.to_owned(), ids.to_vec());
+        let work = move |tx: &mut QueueTx<'_>| commit_import(tx, &run, &ids);
+        self.transact(Operation::CommitImport, queue, TxOptions::CHANGE, work)
+            .await?;
+        Ok(())
+    }
+
+    async fn mark(&self, queue: &QueueName, mark: &str, is_put: bool) -> StoreResult<bool> {
+        mark_as_host(self, queue, mark, is_put).await
+    }
 }

@@ -124,10 +124,11 @@ mod tests {
     use std::sync::mpsc;
 
     fn turn(path: &Path, yield_max: Duration) -> Turn {
-        let file = File::options().write(true).create(true).truncate(false);
+        let mut options = File::options();
+        let file = options.write(true).create(true).truncate(false).open(path);
         Turn {
             yield_max,
-            ..Turn::new(file.clone().open(path).unwrap())
+            ..Turn::new(file.unwrap())
         }
     }
 

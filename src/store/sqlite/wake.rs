@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 
 use super::disk;
+use super::turn::Turn;
 use crate::message::QueueName;
 use crate::store::notifier::Notifier;
 
@@ -56,9 +57,11 @@ impl Wake {
         })
     }
 
-    /// What other processes on the file are told through; none in memory.
-    pub(super) fn companion(&self) -> Option<&File> {
-        self.companion.as_ref().map(|companion| &companion.file)
+    /// Whose turn it is to write to the file; none in memory.
+    pub(super) fn turn(&self) -> std::io::Result<Option<Turn>> {
+        let companion = self.companion.as_ref();
+        let file = companion.map(|companion| companion.file.try_clone());
+        Ok(file.transpose()?.map(Turn::new))
     }
 
     /// Wakes all who wait, here and in other processes. A hint, which may be lost.

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use dqhost::store::prelude::*;
 use dqhost::store::sqlite::{SqliteOptions, SqliteStore};
 use rusqlite::Connection;
 use tempfile::TempDir;

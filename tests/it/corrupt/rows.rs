@@ -1,7 +1,7 @@
 //! The rows of a file hold anything: it may come from anywhere.
 
 use dqhost::message::{Due, MessageId, NewMessage};
-use dqhost::store::Store;
+use dqhost::store::prelude::*;
 use dqhost::store::sqlite::{SqliteOptions, SqliteStore};
 use proptest::prelude::*;
 use rusqlite::Connection;

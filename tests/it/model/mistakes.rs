@@ -9,9 +9,10 @@ use dqhost::clock::ManualClock;
 use dqhost::message::{
     Claim, Delivery, Due, MessageId, NewMessage, Outgoing, QueueName, Record, Sent, State,
 };
+use dqhost::store::prelude::*;
 use dqhost::store::{
     Advanced, Audit, AuditReport, Cancelled, Counts, HostInfo, Overview, Page, Peer, Redriven,
-    Rescheduled, Reservation, Retention, SeenHost, Settled, Settlement, Store, StoreResult,
+    Rescheduled, Reservation, Retention, SeenHost, Settled, Settlement, StoreResult,
 };
 
 use super::run::World;
@@ -102,11 +103,7 @@ impl Mistaken {
 }
 
 #[async_trait]
-impl Store for Mistaken {
-    fn describe(&self) -> String {
-        format!("{:?}", self.mistake)
-    }
-
+impl SendMessages for Mistaken {
     async fn send(&self, queue: &QueueName, messages: &[NewMessage]) -> StoreResult<Vec<Sent>> {
         let mut messages = messages.to_vec();
         if self.makes(Mistake::SecondsTruncated) {
@@ -119,11 +116,17 @@ impl Store for Mistaken {
         }
         self.inner.send(queue, &messages).await
     }
+}
 
+#[async_trait]
+impl Advance for Mistaken {
     async fn advance(&self, queue: &QueueName) -> StoreResult<Advanced> {
         self.inner.advance(queue).await
     }
+}
 
+#[async_trait]
+impl Deliver for Mistaken {
     async fn reserve(&self, queue: &QueueName, wanted: Reservation) -> StoreResult<Vec<Delivery>> {
         let mut deliveries = self.inner.reserve(queue, wanted).await?;
         if self.makes(Mistake::PausedGivesAllTheSame) && self.inner.overview(queue).await?.paused {
@@ -156,6 +159,31 @@ impl Store for Mistaken {
         self.inner.extend(queue, &claims, lease).await
     }
 
+    async fn release(&self, queue: &QueueName, claims: &[Claim]) -> StoreResult<Vec<Settled>> {
+        if self.makes(Mistake::ReleaseCostsAnAttempt) {
+            let nack = |claim: &Claim| {
+                let attempt = attempt("released");
+                (
+                    claim.clone(),
+                    Settlement::Nack {
+                        delay: None,
+                        attempt,
+                    },
+                )
+            };
+            let nacks: Vec<_> = claims.iter().map(nack).collect();
+            return self.inner.settle(queue, &nacks).await;
+        }
+        self.inner.release(queue, claims).await
+    }
+
+    async fn wait(&self, queues: &[QueueName]) {
+        self.inner.wait(queues).await;
+    }
+}
+
+#[async_trait]
+impl Settle for Mistaken {
     async fn settle(
         &self,
         queue: &QueueName,
@@ -196,25 +224,65 @@ impl Store for Mistaken {
     fn can_send_along(&self, from: &QueueName, to: &QueueName) -> bool {
         self.inner.can_send_along(from, to)
     }
+}
 
-    async fn release(&self, queue: &QueueName, claims: &[Claim]) -> StoreResult<Vec<Settled>> {
-        if self.makes(Mistake::ReleaseCostsAnAttempt) {
-            let nack = |claim: &Claim| {
-                let attempt = attempt("released");
-                (
-                    claim.clone(),
-                    Settlement::Nack {
-                        delay: None,
-                        attempt,
-                    },
-                )
-            };
-            let nacks: Vec<_> = claims.iter().map(nack).collect();
-            return self.inner.settle(queue, &nacks).await;
-        }
-        self.inner.release(queue, claims).await
+#[async_trait]
+impl Hosts for Mistaken {
+    async fn heartbeat(
+        &self,
+        queue: &QueueName,
+        host: &HostInfo,
+        silence: Duration,
+    ) -> StoreResult<()> {
+        self.inner.heartbeat(queue, host, silence).await
     }
 
+    async fn leave(&self, queue: &QueueName, host_id: &str) -> StoreResult<()> {
+        self.inner.leave(queue, host_id).await
+    }
+
+    async fn hosts(&self, queue: &QueueName, silence: Duration) -> StoreResult<Vec<SeenHost>> {
+        self.inner.hosts(queue, silence).await
+    }
+}
+
+#[async_trait]
+impl Inspect for Mistaken {
+    fn describe(&self) -> String {
+        format!("{:?}", self.mistake)
+    }
+
+    async fn overview(&self, queue: &QueueName) -> StoreResult<Overview> {
+        self.inner.overview(queue).await
+    }
+
+    async fn counts(&self, queue: &QueueName) -> StoreResult<Counts> {
+        self.inner.counts(queue).await
+    }
+
+    async fn get(&self, queue: &QueueName, id: &MessageId) -> StoreResult<Option<Record>> {
+        let record = self.inner.get(queue, id).await?;
+        Ok(record.map(|record| self.without_payload(record)))
+    }
+
+    async fn list(&self, queue: &QueueName, state: State, page: Page) -> StoreResult<Vec<Record>> {
+        let records = self.inner.list(queue, state, page).await?;
+        Ok(records
+            .into_iter()
+            .map(|record| self.without_payload(record))
+            .collect())
+    }
+}
+
+#[async_trait]
+impl Discover for Mistaken {
+    async fn queues(&self) -> StoreResult<Vec<QueueName>> {
+        self.inner.queues().await
+    }
+}
+
+#[async_trait]
+impl Manage for Mistaken {
     async fn cancel(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<Cancelled>> {
         let mut answers = self.inner.cancel(queue, ids).await?;
         if self.makes(Mistake::CancelTakesWhatIsInHand) {
@@ -250,27 +318,6 @@ impl Store for Mistaken {
         self.inner.set_paused(queue, paused).await
     }
 
-    async fn overview(&self, queue: &QueueName) -> StoreResult<Overview> {
-        self.inner.overview(queue).await
-    }
-
-    async fn counts(&self, queue: &QueueName) -> StoreResult<Counts> {
-        self.inner.counts(queue).await
-    }
-
-    async fn get(&self, queue: &QueueName, id: &MessageId) -> StoreResult<Option<Record>> {
-        let record = self.inner.get(queue, id).await?;
-        Ok(record.map(|record| self.without_payload(record)))
-    }
-
-    async fn list(&self, queue: &QueueName, state: State, page: Page) -> StoreResult<Vec<Record>> {
-        let records = self.inner.list(queue, state, page).await?;
-        Ok(records
-            .into_iter()
-            .map(|record| self.without_payload(record))
-            .collect())
-    }
-
     async fn redrive(
         &self,
         queue: &QueueName,
@@ -301,7 +348,10 @@ impl Store for Mistaken {
     async fn delete_dead(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<bool>> {
         self.inner.delete_dead(queue, ids).await
     }
+}
 
+#[async_trait]
+impl Transfer for Mistaken {
     async fn begin_transfer(&self, queue: &QueueName, peer: &Peer) -> StoreResult<()> {
         self.inner.begin_transfer(queue, peer).await
     }
@@ -332,6 +382,13 @@ impl Store for Mistaken {
         self.inner.commit_import(queue, run, ids).await
     }
 
+    async fn mark(&self, queue: &QueueName, mark: &str, is_put: bool) -> StoreResult<bool> {
+        self.inner.mark(queue, mark, is_put).await
+    }
+}
+
+#[async_trait]
+impl AuditQueues for Mistaken {
     async fn audit(&self, queue: &QueueName, how: Audit) -> StoreResult<AuditReport> {
         self.inner.audit(queue, how).await
     }
@@ -339,37 +396,7 @@ impl Store for Mistaken {
     async fn audit_store(&self, repair: bool) -> StoreResult<AuditReport> {
         self.inner.audit_store(repair).await
     }
-
-    async fn queues(&self) -> StoreResult<Vec<QueueName>> {
-        self.inner.queues().await
-    }
-
-    async fn mark(&self, queue: &QueueName, mark: &str, is_put: bool) -> StoreResult<bool> {
-        self.inner.mark(queue, mark, is_put).await
-    }
-
-    async fn heartbeat(
-        &self,
-        queue: &QueueName,
-        host: &HostInfo,
-        silence: Duration,
-    ) -> StoreResult<()> {
-        self.inner.heartbeat(queue, host, silence).await
-    }
-
-    async fn leave(&self, queue: &QueueName, host_id: &str) -> StoreResult<()> {
-        self.inner.leave(queue, host_id).await
-    }
-
-    async fn hosts(&self, queue: &QueueName, silence: Duration) -> StoreResult<Vec<SeenHost>> {
-        self.inner.hosts(queue, silence).await
-    }
-
-    async fn wait(&self, queues: &[QueueName]) {
-        self.inner.wait(queues).await;
-    }
 }
-
 struct MistakenWorld {
     inner: SqliteWorld,
     store: Arc<dyn Store>,

@@ -11,8 +11,8 @@ use super::presence::{
 use super::{Id, OPERATION};
 use crate::store::redis::RedisStore;
 use crate::store::redis::decode::{bytes, decode, text, unexpected};
+use crate::store::redis::inspect::command;
 use crate::store::redis::keys::Keys;
-use crate::store::redis::read::command;
 use crate::store::{StoreError, StoreResult};
 
 /// What one request asks for at most.

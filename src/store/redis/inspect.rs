@@ -1,18 +1,14 @@
-//! What people ask for. Reads only, each bounded by its page.
+//! Reads messages, depths and totals for operators, each bounded by its page.
 
-use crate::store::Operation;
-use std::collections::HashMap;
-use std::time::Duration;
-
+use async_trait::async_trait;
 use redis::{Cmd, Value};
 
 use super::decode::{Fields, bytes, decode, record, score_ms, state, text, totals, unexpected};
 use super::keys::Keys;
 use super::wrong_key::is_wrong_type;
-use super::{
-    BATCH_MAX, Counts, MessageId, Page, QueueName, Record, RedisStore, Retention, SeenHost, State,
-    StoreResult, evalsha, evalsha_ro, ms, scripts,
-};
+use super::{RedisStore, evalsha_ro, scripts};
+use crate::message::{MessageId, QueueName, Record, State};
+use crate::store::{BATCH_MAX, Counts, Inspect, Operation, Overview, Page, StoreResult};
 
 pub(super) fn command(name: &str, key: &str) -> Cmd {
     let mut command = redis::cmd(name);
@@ -42,47 +38,24 @@ pub(super) fn unix_ms((seconds, micros): (u64, u64)) -> u64 {
     seconds.saturating_mul(1000).saturating_add(micros / 1000)
 }
 
-impl RedisStore {
-    pub(super) async fn read_counts(&self, queue: &QueueName) -> StoreResult<Counts> {
+#[async_trait]
+impl Inspect for RedisStore {
+    fn describe(&self) -> String {
+        self.name.to_string()
+    }
+
+    async fn counts(&self, queue: &QueueName) -> StoreResult<Counts> {
         const OPERATION: Operation = Operation::Count;
         let commands = count_commands(&self.keys(queue));
         let answers = self.work.run(OPERATION, &commands).await?;
         self.counted(OPERATION, answers)
     }
 
-    /// The answers to [`count_commands`].
-    pub(super) fn counted(
-        &self,
-        operation: Operation,
-        mut answers: Vec<Value>,
-    ) -> StoreResult<Counts> {
-        let stats = answers
-            .pop()
-            .ok_or_else(|| unexpected(&self.name, operation))?;
-        let numbers: Vec<u64> = answers
-            .into_iter()
-            .map(|answer| decode(&self.name, operation, answer))
-            .collect::<StoreResult<_>>()?;
-        let [pending, ready, unack, retry, garbage, dead, moving] = numbers[..] else {
-            return Err(unexpected(&self.name, operation));
-        };
-        let totals = totals(decode(&self.name, operation, stats)?);
-        Ok(Counts {
-            pending,
-            ready,
-            unack,
-            retry,
-            dead: dead.saturating_add(garbage),
-            moving,
-            totals,
-        })
+    async fn overview(&self, queue: &QueueName) -> StoreResult<Overview> {
+        self.read_overview(queue).await
     }
 
-    pub(super) async fn read_message(
-        &self,
-        queue: &QueueName,
-        id: &MessageId,
-    ) -> StoreResult<Option<Record>> {
+    async fn get(&self, queue: &QueueName, id: &MessageId) -> StoreResult<Option<Record>> {
         const OPERATION: Operation = Operation::Get;
         let k = self.keys(queue);
         let payload = k.message(id);
@@ -125,12 +98,7 @@ impl RedisStore {
         )))
     }
 
-    pub(super) async fn read_page(
-        &self,
-        queue: &QueueName,
-        state: State,
-        page: Page,
-    ) -> StoreResult<Vec<Record>> {
+    async fn list(&self, queue: &QueueName, state: State, page: Page) -> StoreResult<Vec<Record>> {
         let k = self.keys(queue);
         let limit = page.limit.min(BATCH_MAX);
         if limit == 0 {
@@ -148,21 +116,35 @@ impl RedisStore {
             .await?;
         self.records(&k, entries, payloads).await
     }
+}
 
-    pub(super) async fn read_past_retention(
+impl RedisStore {
+    /// The answers to [`count_commands`].
+    pub(super) fn counted(
         &self,
-        queue: &QueueName,
-        Retention { age, number }: Retention,
-    ) -> StoreResult<Vec<MessageId>> {
-        let k = self.keys(queue);
-        // Not the form for readers only: hosts ask, whose users need not have it.
-        let mut command = evalsha(&scripts::PAST_RETENTION, [k.dead.as_str()]);
-        command
-            .arg(age.map_or(String::new(), |age| ms(age).to_string()))
-            .arg(number.map_or(String::new(), |number| number.to_string()))
-            .arg(BATCH_MAX);
-        let ids: Vec<Value> = self.one(&self.work, Operation::List, command).await?;
-        Ok(ids.into_iter().map(|id| text(id).into()).collect())
+        operation: Operation,
+        mut answers: Vec<Value>,
+    ) -> StoreResult<Counts> {
+        let stats = answers
+            .pop()
+            .ok_or_else(|| unexpected(&self.name, operation))?;
+        let numbers: Vec<u64> = answers
+            .into_iter()
+            .map(|answer| decode(&self.name, operation, answer))
+            .collect::<StoreResult<_>>()?;
+        let [pending, ready, unack, retry, garbage, dead, moving] = numbers[..] else {
+            return Err(unexpected(&self.name, operation));
+        };
+        let totals = totals(decode(&self.name, operation, stats)?);
+        Ok(Counts {
+            pending,
+            ready,
+            unack,
+            retry,
+            dead: dead.saturating_add(garbage),
+            moving,
+            totals,
+        })
     }
 
     /// What is known of messages whose states, times and payloads are known.
@@ -310,38 +292,5 @@ impl RedisStore {
                 .map(|id| (id.into(), None))
                 .collect(),
         })
-    }
-
-    pub(super) async fn read_hosts(
-        &self,
-        queue: &QueueName,
-        silence: Duration,
-    ) -> StoreResult<Vec<SeenHost>> {
-        const OPERATION: Operation = Operation::ListHosts;
-        let k = self.keys(queue);
-        let mut beats = command("ZRANGE", &k.hosts);
-        beats.arg(0).arg(-1).arg("WITHSCORES");
-        let commands = [redis::cmd("TIME"), beats, command("HGETALL", &k.hosts_info)];
-        let answers = self.work.run(OPERATION, &commands).await?;
-        let [time, beats, infos] =
-            <[Value; 3]>::try_from(answers).map_err(|_| unexpected(&self.name, OPERATION))?;
-        let now_ms = unix_ms(decode(&self.name, OPERATION, time)?);
-        let since = now_ms.saturating_sub(ms(silence));
-        let beats: Vec<(Value, Value)> = decode(&self.name, OPERATION, beats)?;
-        let infos: Vec<(Value, Value)> = decode(&self.name, OPERATION, infos)?;
-        let infos: HashMap<String, String> = infos
-            .into_iter()
-            .map(|(id, info)| (text(id), text(info)))
-            .collect();
-        let seen = |(id, beat): (Value, Value)| {
-            let at_ms = score_ms(&text(beat)).filter(|at_ms| *at_ms >= since)?;
-            Some(SeenHost {
-                info: serde_json::from_str(infos.get(&text(id))?).ok()?,
-                seen_ms_ago: now_ms.saturating_sub(at_ms),
-            })
-        };
-        let mut hosts: Vec<SeenHost> = beats.into_iter().filter_map(seen).collect();
-        hosts.sort_by(|a, b| a.info.id.cmp(&b.info.id));
-        Ok(hosts)
     }
 }

@@ -1,80 +1,92 @@
-//! What people ask for: what is where, dead letters, hosts.
+//! Manages messages and queues for operators: cancel, reschedule, pause, dead letters.
 
-use std::time::Duration;
+use async_trait::async_trait;
+use rusqlite::{OptionalExtension, params};
 
-use rusqlite::{Connection, OptionalExtension, Row, params};
-
-use super::dedup;
-use super::deliver::{due_ms, first_place_in, waiting};
+use super::advance::waiting;
 use super::error::Failure;
-use super::queue::{QueueRow, QueueTx, code, count, signed, state, text, unsigned};
-use crate::message::{Due, HistoryEntry, MessageId, NewMessage, QueueName, Record, State};
-use crate::store::common::{headers, history, ms};
-use crate::store::{BATCH_MAX, Cancelled, HostInfo, Page, Redriven, Rescheduled, SeenHost};
+use super::queue::{QueueTx, code, signed, state};
+use super::send::{due_ms, first_place_in};
+use super::transaction::TxOptions;
+use super::{DiskReserve, SqliteStore, retention};
+use crate::message::{Due, HistoryEntry, MessageId, NewMessage, QueueName, State};
+use crate::store::{Cancelled, Manage, Operation, Redriven, Rescheduled, Retention, StoreResult};
 
-/// The columns that [`record`] reads; the payload comes last.
-const RECORD: &str = "id, state, place, failed, retries_left, headers, history";
+#[async_trait]
+impl Manage for SqliteStore {
+    async fn cancel(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<Cancelled>> {
+        let work = |tx: &mut QueueTx<'_>, some: &[MessageId]| cancel(tx, some);
+        self.transact_each((Operation::Cancel, TxOptions::CHANGE), queue, ids, work)
+            .await
+    }
 
-pub(super) fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
-    let state = state(row.get(1)?);
-    let place: i64 = row.get(2)?;
-    let has_time = matches!(state, State::Pending | State::Unack | State::Dead);
-    Ok(Record {
-        id: text(row, 0)?.into(),
-        state,
-        at_ms: has_time.then(|| unsigned(place)),
-        attempts: count(row.get(3)?),
-        retries_left: count(row.get(4)?),
-        headers: headers(&text(row, 5)?),
-        history: history(&text(row, 6)?),
-        payload: row.get(7)?,
-    })
-}
+    async fn reschedule(
+        &self,
+        queue: &QueueName,
+        ids: &[MessageId],
+        due: Due,
+    ) -> StoreResult<Vec<Rescheduled>> {
+        let work = move |tx: &mut QueueTx<'_>, some: &[MessageId]| reschedule(tx, some, due);
+        self.transact_each((Operation::Reschedule, TxOptions::CHANGE), queue, ids, work)
+            .await
+    }
 
-pub(super) fn get(
-    connection: &Connection,
-    row: &QueueRow,
-    id: &MessageId,
-) -> rusqlite::Result<Option<Record>> {
-    connection
-        .prepare_cached(&format!(
-            "SELECT {RECORD}, payload FROM messages WHERE queue = ?1 AND id = ?2"
-        ))?
-        .query_row(params![row.id, id.as_str()], record)
-        .optional()
-}
+    async fn set_paused(&self, queue: &QueueName, paused: bool) -> StoreResult<()> {
+        let work = move |tx: &mut QueueTx<'_>| {
+            set_paused(tx, paused);
+            Ok(())
+        };
+        self.transact(Operation::Pause, queue, TxOptions::CREATE, work)
+            .await?;
+        Ok(())
+    }
 
-pub(super) fn list(
-    connection: &Connection,
-    row: &QueueRow,
-    state: State,
-    page: Page,
-) -> rusqlite::Result<Vec<Record>> {
-    let order = if state == State::Dead {
-        "place DESC, seq DESC"
-    } else {
-        "place, seq"
-    };
-    connection
-        .prepare_cached(&format!(
-            // Of no bytes `substr` makes NULL, which would be a payload that is missing.
-            "SELECT {RECORD},
-               CASE WHEN ?5 > 0 AND length(payload) > 0 THEN substr(payload, 1, ?5)
-                    WHEN ?5 > 0 THEN payload END
-             FROM messages
-             WHERE queue = ?1 AND state = ?2 ORDER BY {order} LIMIT ?3 OFFSET ?4"
-        ))?
-        .query_map(
-            params![
-                row.id,
-                code(state),
-                signed(page.limit.min(BATCH_MAX) as u64),
-                signed(page.offset as u64),
-                signed(page.payload_max as u64),
-            ],
-            record,
-        )?
-        .collect()
+    async fn redrive(
+        &self,
+        queue: &QueueName,
+        ids: &[MessageId],
+        retries: Option<u32>,
+    ) -> StoreResult<Vec<Redriven>> {
+        let work = move |tx: &mut QueueTx<'_>, some: &[MessageId]| redrive(tx, some, retries);
+        self.transact_each((Operation::Redrive, TxOptions::CHANGE), queue, ids, work)
+            .await
+    }
+
+    async fn redrive_edited(
+        &self,
+        queue: &QueueName,
+        id: &MessageId,
+        payload: &[u8],
+        retries: Option<u32>,
+    ) -> StoreResult<Redriven> {
+        let (id, payload, room) = (id.clone(), payload.to_vec(), self.room.clone());
+        let work = move |tx: &mut QueueTx<'_>| {
+            room.as_ref().map_or(Ok(()), DiskReserve::check)?;
+            redrive_edited(tx, &id, &payload, retries)
+        };
+        let done = self
+            .transact(Operation::Redrive, queue, TxOptions::CHANGE, work)
+            .await?;
+        Ok(done.unwrap_or(Redriven::Unknown))
+    }
+
+    async fn past_retention(
+        &self,
+        queue: &QueueName,
+        retention: Retention,
+    ) -> StoreResult<Vec<MessageId>> {
+        let now_ms = self.clock.now().ms;
+        let ids = self.read_queue(Operation::List, queue, move |connection, row| {
+            retention::past_retention(connection, row, retention, now_ms)
+        });
+        Ok(ids.await?.unwrap_or_default())
+    }
+
+    async fn delete_dead(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<bool>> {
+        let work = |tx: &mut QueueTx<'_>, some: &[MessageId]| delete_dead(tx, some);
+        self.transact_each((Operation::DeleteDead, TxOptions::CHANGE), queue, ids, work)
+            .await
+    }
 }
 
 /// pending, ready, retry -> (nowhere).
@@ -291,73 +303,4 @@ impl DeadLetter {
         tx.wake = true;
         Ok(new)
     }
-}
-
-pub(super) fn queues(connection: &Connection) -> rusqlite::Result<Vec<QueueName>> {
-    let names: Vec<String> = connection
-        .prepare_cached("SELECT name FROM queues")?
-        .query_map([], |row| text(row, 0))?
-        .collect::<rusqlite::Result<_>>()?;
-    let mut queues: Vec<QueueName> = names.iter().filter_map(|name| name.parse().ok()).collect();
-    queues.sort();
-    Ok(queues)
-}
-
-pub(super) fn heartbeat(
-    tx: &mut QueueTx<'_>,
-    host: &HostInfo,
-    silence: Duration,
-) -> Result<(), Failure> {
-    forget_silent(tx, tx.now.ms.saturating_sub(ms(silence)))?;
-    dedup::forget(tx, dedup::FORGOTTEN_PER_HEARTBEAT)?;
-    tx.tx
-        .prepare_cached(
-            "INSERT OR REPLACE INTO hosts (queue, host, beat_ms, info) VALUES (?1, ?2, ?3, ?4)",
-        )?
-        .execute(params![
-            tx.row.id,
-            host.id,
-            signed(tx.now.ms),
-            serde_json::json!(host).to_string(),
-        ])?;
-    Ok(())
-}
-
-/// A host that dies without leave is forgotten by the next heartbeat of any other.
-fn forget_silent(tx: &QueueTx<'_>, until_ms: u64) -> rusqlite::Result<()> {
-    tx.tx
-        .prepare_cached("DELETE FROM hosts WHERE queue = ?1 AND beat_ms <= ?2")?
-        .execute(params![tx.row.id, signed(until_ms)])?;
-    Ok(())
-}
-
-pub(super) fn leave(tx: &mut QueueTx<'_>, host_id: &str) -> Result<(), Failure> {
-    tx.tx
-        .prepare_cached("DELETE FROM hosts WHERE queue = ?1 AND host = ?2")?
-        .execute(params![tx.row.id, host_id])?;
-    Ok(())
-}
-
-pub(super) fn hosts(
-    connection: &Connection,
-    row: &QueueRow,
-    now_ms: u64,
-    silence: Duration,
-) -> rusqlite::Result<Vec<SeenHost>> {
-    let since_ms = now_ms.saturating_sub(ms(silence));
-    let beats: Vec<(String, i64)> = connection
-        .prepare_cached(
-            "SELECT info, beat_ms FROM hosts WHERE queue = ?1 AND beat_ms >= ?2 ORDER BY host",
-        )?
-        .query_map(params![row.id, signed(since_ms)], |row| {
-            Ok((text(row, 0)?, row.get(1)?))
-        })?
-        .collect::<rusqlite::Result<_>>()?;
-    let seen = |(info, beat_ms): (String, i64)| {
-        Some(SeenHost {
-            info: serde_json::from_str(&info).ok()?,
-            seen_ms_ago: now_ms.saturating_sub(unsigned(beat_ms)),
-        })
-    };
-    Ok(beats.into_iter().filter_map(seen).collect())
 }

@@ -1,0 +1,132 @@
+//! Accepts messages.
+
+use crate::store::Operation;
+use crate::store::SendMessages;
+use async_trait::async_trait;
+use redis::Cmd;
+
+use super::decode::{text, unexpected};
+use super::keys::Keys;
+use super::{
+    Due, MessageId, NewMessage, QueueName, RedisStore, Sent, StoreResult, evalsha, evalsha_ro, ms,
+    scripts,
+};
+use crate::store::common::{headers_json, send_steps};
+
+/// A due time as the scripts take it: "+N" for N ms from now, else unix ms.
+pub(super) fn due_arg(due: Due) -> String {
+    match due {
+        Due::In(delay) => format!("+{}", ms(delay)),
+        Due::At(at_ms) => at_ms.to_string(),
+    }
+}
+
+/// Appends a new message as the scripts take it: id, payload, due, retries, headers, window, and where
+/// its id was found, "" when nobody has looked.
+pub(super) fn add_message(command: &mut Cmd, message: &NewMessage, place: &str) {
+    command
+        .arg(message.id.as_str())
+        .arg(message.payload.as_slice())
+        .arg(due_arg(message.due))
+        .arg(message.retries)
+        .arg(headers_json(&message.headers))
+        .arg(ms(message.dedup_window))
+        .arg(place);
+}
+
+/// What `send` says of a message that it has not sent, since somebody has to look where its id is.
+const LOOK_FIRST: i64 = -1;
+
+/// Ids that are looked for in one request, so that it ends well within a request's time limit.
+const LOOKS_MAX: usize = 20;
+
+fn locate(k: &Keys, id: &MessageId) -> Cmd {
+    let keys = [
+        &k.pending, &k.ready, &k.unack, &k.retry, &k.garbage, &k.moving,
+    ];
+    let mut command = evalsha_ro(&scripts::LOCATE, keys.map(String::as_str));
+    command.arg(id.as_str());
+    command
+}
+
+#[async_trait]
+impl SendMessages for RedisStore {
+    async fn send(&self, queue: &QueueName, messages: &[NewMessage]) -> StoreResult<Vec<Sent>> {
+        self.register(queue).await?;
+        let keys = self.keys(queue);
+        let mut sent = Vec::with_capacity(messages.len());
+        for step in send_steps(messages) {
+            let messages = step.iter().map(|message| (message, "")).collect();
+            let mut dues = self.send_step(&keys, messages).await?;
+            if dues.contains(&LOOK_FIRST) {
+                self.send_found(&keys, step, &mut dues).await?;
+            }
+            sent.extend(step.iter().zip(dues).map(|(message, due)| Sent {
+                id: message.id.clone(),
+                due_at_ms: u64::try_from(due).ok().filter(|due| *due != 0),
+            }));
+        }
+        Ok(sent)
+    }
+}
+
+impl RedisStore {
+    /// Sends messages with the places where their ids were found; what the script says of each.
+    async fn send_step(
+        &self,
+        keys: &Keys,
+        messages: Vec<(&NewMessage, &str)>,
+    ) -> StoreResult<Vec<i64>> {
+        const OPERATION: Operation = Operation::Send;
+        let payloads: Vec<String> = messages.iter().map(|(m, _)| keys.message(&m.id)).collect();
+        let fixed = [
+            &keys.pending,
+            &keys.ready,
+            &keys.counts,
+            &keys.headers,
+            &keys.stats,
+            &keys.dedup,
+            &keys.attempts,
+            &keys.due,
+            &keys.history,
+        ];
+        let all = fixed.into_iter().chain(&payloads).map(String::as_str);
+        let mut command = evalsha(&scripts::SEND, all);
+        command.arg(&keys.wake);
+        for (message, place) in &messages {
+            add_message(&mut command, message, place);
+        }
+        let dues: Vec<i64> = self.one(&self.work, OPERATION, command).await?;
+        if dues.len() != messages.len() {
+            return Err(unexpected(&self.name, OPERATION));
+        }
+        Ok(dues)
+    }
+
+    /// Looks where those are whose payloads are gone, and sends them with what was found.
+    async fn send_found(
+        &self,
+        keys: &Keys,
+        step: &[NewMessage],
+        dues: &mut [i64],
+    ) -> StoreResult<()> {
+        const OPERATION: Operation = Operation::Send;
+        let gone: Vec<usize> = (0..dues.len()).filter(|&n| dues[n] == LOOK_FIRST).collect();
+        let mut places = Vec::with_capacity(gone.len());
+        for some in gone.chunks(LOOKS_MAX) {
+            let looks: Vec<Cmd> = some.iter().map(|&n| locate(keys, &step[n].id)).collect();
+            let answers = self.work.run(OPERATION, &looks).await?;
+            places.extend(answers.into_iter().map(text));
+        }
+        if places.len() != gone.len() {
+            return Err(unexpected(&self.name, OPERATION));
+        }
+        let found = gone.iter().map(|&n| &step[n]);
+        let found = found.zip(places.iter().map(String::as_str)).collect();
+        let answers = self.send_step(keys, found).await?;
+        for (n, due) in gone.into_iter().zip(answers) {
+            dues[n] = due;
+        }
+        Ok(())
+    }
+}
