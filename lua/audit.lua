@@ -5,7 +5,7 @@
 -- KEYS[2]  {dp:<queue>}:ready      list  ids
 -- KEYS[3]  {dp:<queue>}:unack      zset  id -> end of the lease, unix seconds
 -- KEYS[4]  {dp:<queue>}:retry      list  ids
--- KEYS[5]  {dp:<queue>}:garbage    set   ids to bury
+-- KEYS[5]  {dp:<queue>}:garbage    set   ids that become dead letters
 -- KEYS[6]  {dp:<queue>}:dead       zset  id -> time of death
 -- KEYS[7]  {dp:<queue>}:moving     zset  id -> since when
 -- KEYS[8]  {dp:<queue>}:retry:cnt  hash  id -> retries left

@@ -6,7 +6,7 @@
 -- KEYS[2]  {dp:<queue>}:ready      list  ids, LPUSH in, RPOP out
 -- KEYS[3]  {dp:<queue>}:unack      zset  id -> end of the lease, unix seconds
 -- KEYS[4]  {dp:<queue>}:retry      list  ids, LPUSH in, RPOP out
--- KEYS[5]  {dp:<queue>}:garbage    set   ids to bury
+-- KEYS[5]  {dp:<queue>}:garbage    set   ids that become dead letters
 -- KEYS[6]  {dp:<queue>}:dead       zset  id -> time of death, unix seconds
 -- KEYS[7]  {dp:<queue>}:moving     zset  id -> since when
 -- KEYS[8]  {dp:<queue>}:retry:cnt  hash  id -> retries left
@@ -19,7 +19,7 @@
 -- KEYS[14+i] {dp:<queue>}:msg:<id> string  the payload of id i
 -- ARGV five for each id, at most 100 (see `audit`): id, the sum of bits that `audit` answered, the
 --      number of the KEYS of its only state from now on (0: nothing is kept of it; 6, where it is no
---      dead letter yet: it is buried), and for its history, when it is buried, class and reason,
+--      dead letter yet: it becomes a dead letter), and for its history, when it becomes a dead letter, class and reason,
 --      which need no escapes in JSON
 --
 -- Returns for each id 1 done; 0 it is not, or not all of it, as it was found, nothing or not all was
@@ -29,7 +29,7 @@
 -- include: clock
 -- include: fail
 -- include: presence
-local function bury(id, class, reason)
+local function dead_letter(id, class, reason)
   local left = redis.call('HGET', KEYS[8], id)
   local failed, released = string.match(redis.call('HGET', KEYS[9], id) or '0:0', '^(%d+):(%d+)')
   local lines = redis.call('HGET', KEYS[12], id)
@@ -66,21 +66,21 @@ local function take_out(place, id, target)
   return true
 end
 
-local can_bury = readable[6] and readable[8] and readable[9] and readable[12]
+local can_dead_letter = readable[6] and readable[8] and readable[9] and readable[12]
   and usable(KEYS[14], 'hash')
 local result = {}
 for i = 1, #KEYS - 14 do
   local base = 5 * i - 4
   local id, expected, target = ARGV[base], tonumber(ARGV[base + 1]), tonumber(ARGV[base + 2])
-  local buried = target == 6 and not has(expected, DEAD)
+  local dead_lettered = target == 6 and not has(expected, DEAD)
   local is_dropped = target == 0 and expected % 128 > 0
   if marks(id, KEYS[14 + i]) ~= expected then
     result[i] = 0
-  elseif buried and not can_bury or is_dropped and not readable[8] then
+  elseif dead_lettered and not can_dead_letter or is_dropped and not readable[8] then
     result[i] = -1
   else
     result[i] = 1
-    if buried then bury(id, ARGV[base + 3], ARGV[base + 4]) end
+    if dead_lettered then dead_letter(id, ARGV[base + 3], ARGV[base + 4]) end
     -- As a host counts what it drops.
     if is_dropped then redis.pcall('HINCRBY', KEYS[14], 'dropped', 1) end
     -- A dead letter is kept for longer than what a delayqueue producer allowed. Who takes the expiry

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- collect_garbage: bury what is out of retries or rejected. The payload, headers and history stay.
+-- collect_garbage: dead-letter what is out of retries or rejected. The payload, headers and history stay.
 -- garbage -> dead letter; or (nowhere), when neither payload nor retries are left of the id; or out of
 -- garbage alone, when the id was sent again and is in line
 --
--- KEYS[1] {dp:<queue>}:garbage    set   ids to bury
+-- KEYS[1] {dp:<queue>}:garbage    set   ids that become dead letters
 -- KEYS[2] {dp:<queue>}:dead       zset  id -> time of death, unix seconds
 -- KEYS[3] {dp:<queue>}:retry:cnt  hash  id -> retries left
 -- KEYS[4] {dp:<queue>}:attempts   hash  id -> "failed:released"; of a dead letter, and of an id whose
@@ -19,9 +19,9 @@
 -- KEYS[12] {dp:<queue>}:retry     list  ids; read only
 -- KEYS[12+i] {dp:<queue>}:msg:<id> string  the payload of ARGV[1+i]
 -- ARGV[1] the most to move, at most 1,000
--- ARGV[1+i] ids to bury and no others, at most 1,000; without any, those that are found
+-- ARGV[1+i] ids that become dead letters and no others, at most 1,000; without any, those that are found
 --
--- Returns {buried, dropped, ids...}. The ids were found and are not buried: their payload has to be
+-- Returns {dead_lettered, dropped, ids...}. The ids were found and are no dead letters yet: their payload has to be
 -- looked at, since they are of others, or have no retries or no attempts on record. Name them in a
 -- second call. Of these, 20 a call are looked for in line; the others stay for the next.
 -- Crash safety: the id is a dead letter before it leaves garbage, in one script. Any host repeats
@@ -49,7 +49,7 @@ local result, ids, deaths, kept, reasons = {0, 0}, {}, {}, {}, {}
 local expiring, empty, in_line, looks = {}, {}, {}, 0
 local places = {pending = KEYS[9], ready = KEYS[10], unack = KEYS[11], retry = KEYS[12],
   garbage = garbage}
-local function bury(i, id)
+local function dead_letter(i, id)
   ids[#ids + 1] = id
   deaths[#deaths + 1] = score(now_ms)
   deaths[#deaths + 1] = id
@@ -67,7 +67,7 @@ local function bury(i, id)
 end
 for i, id in ipairs(found) do
   if not is_named then
-    if left[i] and tries[i] and not is_foreign(id) then bury(i, id) else result[#result + 1] = id end
+    if left[i] and tries[i] and not is_foreign(id) then dead_letter(i, id) else result[#result + 1] = id end
   elseif is_garbage[i] == 1 then
     local key = KEYS[12 + i]
     local is_there = redis.call('EXISTS', key) == 1
@@ -78,7 +78,7 @@ for i, id in ipairs(found) do
     if may_be_in_line and looks <= 20 and place_of(places, id) == 'live' then
       in_line[#in_line + 1] = id
     elseif not may_be_in_line or looks <= 20 then
-      if is_there or left[i] then bury(i, id) else empty[#empty + 1] = id end
+      if is_there or left[i] then dead_letter(i, id) else empty[#empty + 1] = id end
       if is_there then expiring[#expiring + 1] = key end
     end
   end

@@ -8,7 +8,7 @@
 -- KEYS[4] {dp:<queue>}:ready        list    ids, LPUSH in, RPOP out
 -- KEYS[5] {dp:<queue>}:retry        list    ids, LPUSH in, RPOP out
 -- KEYS[6] {dp:<queue>}:pending      zset    id -> due time, unix seconds
--- KEYS[7] {dp:<queue>}:garbage      set     ids to bury
+-- KEYS[7] {dp:<queue>}:garbage      set     ids that become dead letters
 -- KEYS[8] {dp:<queue>}:dead         zset    id -> time of death, unix seconds
 -- KEYS[9] {dp:<queue>}:due          hash    id -> unix ms at which it became due
 -- ARGV[1] channel that wakes sleeping hosts

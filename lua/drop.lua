@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- drop: forget reserved ids that have neither a payload nor retries on record. The ack of a
--- delayqueue consumer leaves them when the lease had ended before it.
+-- delayqueue consumer leaves them when the lease had expired before it.
 -- unack -> (nowhere)
 --
 -- KEYS[1] {dp:<queue>}:unack      zset  id -> end of the lease, unix seconds
@@ -15,7 +15,7 @@
 --
 -- Returns for each message 1; 0 when its lease is lost or its payload is there, or 2 when what is
 -- there is no payload, and then nothing of it is touched.
--- Crash safety: one script. A repeat answers 0 and changes nothing. If nobody calls it, the lease ends,
+-- Crash safety: one script. A repeat answers 0 and changes nothing. If nobody calls it, the lease expires,
 -- and `collect_garbage` drops the id, which still has no retries on record.
 -- include: held
 local unack, counts, stats = KEYS[1], KEYS[2], KEYS[6]

@@ -7,7 +7,7 @@
 -- KEYS[3]  {<other>:<queue>}:unack      zset  id -> end of the lease
 -- KEYS[4]  {<other>:<queue>}:retry      list  ids
 -- KEYS[5]  {<other>:<queue>}:retry:cnt  hash  id -> retries left
--- KEYS[6]  {<other>:<queue>}:garbage    set   ids to bury
+-- KEYS[6]  {<other>:<queue>}:garbage    set   ids that become dead letters
 -- KEYS[7]  {<other>:<queue>}:dead       zset  id -> time of death
 -- KEYS[8]  {<other>:<queue>}:moving     zset  id -> since when
 -- ARGV[i]  id, at most 100; fewer when the lists are long, which are walked through for

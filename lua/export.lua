@@ -6,7 +6,7 @@
 -- KEYS[1] {dp:<queue>}:ready        list    ids
 -- KEYS[2] {dp:<queue>}:retry        list    ids
 -- KEYS[3] {dp:<queue>}:pending      zset    id -> due time, unix seconds
--- KEYS[4] {dp:<queue>}:garbage      set     ids to bury
+-- KEYS[4] {dp:<queue>}:garbage      set     ids that become dead letters
 -- KEYS[5] {dp:<queue>}:dead         zset    id -> time of death, unix seconds
 -- KEYS[6] {dp:<queue>}:due          hash    id -> unix ms at which it became due
 -- KEYS[7] {dp:<queue>}:moving       zset    id -> since when, unix seconds
@@ -56,8 +56,8 @@ local function take_scored(name, key)
   end
 end
 take_scored('pending', pending)
-local buried = left > 0 and redis.call('SRANDMEMBER', garbage, left) or {}
-for _, id in ipairs(buried) do take(id, 'garbage:-1') end
+local dead_lettered = left > 0 and redis.call('SRANDMEMBER', garbage, left) or {}
+for _, id in ipairs(dead_lettered) do take(id, 'garbage:-1') end
 take_scored('dead', dead)
 if #ids == 0 then return result end
 
@@ -75,5 +75,5 @@ end
 for _, key in ipairs({pending, dead}) do
   if taken[key] > 0 then redis.call('ZREMRANGEBYRANK', key, 0, taken[key] - 1) end
 end
-if #buried > 0 then redis.call('SREM', garbage, unpack(buried)) end
+if #dead_lettered > 0 then redis.call('SREM', garbage, unpack(dead_lettered)) end
 return result

@@ -15,7 +15,7 @@
 -- KEYS[10] {dp:<queue>}:ready       list    ids; read only
 -- KEYS[11] {dp:<queue>}:unack       zset    id -> end of the lease; read only
 -- KEYS[12] {dp:<queue>}:retry       list    ids; read only
--- KEYS[13] {dp:<queue>}:garbage     set     ids to bury; read only
+-- KEYS[13] {dp:<queue>}:garbage     set     ids that become dead letters; read only
 -- KEYS[13+i] {dp:<queue>}:msg:<id>  string  the payload of message i
 -- ARGV[1] the run of this copy
 -- ARGV[2..] seven for each message: id, "state:ms", retries left or "" (a dead letter), attempts

@@ -5,7 +5,7 @@
 -- KEYS[2]  {dp:<queue>}:ready      list    ids
 -- KEYS[3]  {dp:<queue>}:unack      zset    id -> end of the lease
 -- KEYS[4]  {dp:<queue>}:retry      list    ids
--- KEYS[5]  {dp:<queue>}:garbage    set     ids to bury
+-- KEYS[5]  {dp:<queue>}:garbage    set     ids that become dead letters
 -- KEYS[6]  {dp:<queue>}:dead       zset    id -> time of death
 -- KEYS[7]  {dp:<queue>}:moving     zset    id -> since when
 -- KEYS[8]  {dp:<queue>}:retry:cnt  hash    id -> retries left
@@ -17,7 +17,7 @@
 --
 -- Returns {} when nothing is known of the id, else {state, unix ms or -1, retries left, attempts,
 -- headers, history, payload}; "" where there is none, the payload is false when it is missing.
--- The time is when it is due (pending), the lease ends (unack) or it died (dead).
+-- The time is when it is due (pending), the lease expires (unack) or it died (dead).
 -- Crash safety: writes nothing.
 -- Cost: grows with the two lists when the message is in neither sorted set (10 ms at 1,000,000).
 local id = ARGV[1]

@@ -6,7 +6,7 @@
 -- KEYS[2] {dp:<queue>}:ready    list  ids
 -- KEYS[3] {dp:<queue>}:unack    zset  id -> end of the lease
 -- KEYS[4] {dp:<queue>}:retry    list  ids
--- KEYS[5] {dp:<queue>}:garbage  set   ids to bury
+-- KEYS[5] {dp:<queue>}:garbage  set   ids that become dead letters
 -- KEYS[6] {dp:<queue>}:moving   zset  id -> since when
 -- ARGV[1] id
 --

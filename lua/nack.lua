@@ -8,7 +8,7 @@
 -- KEYS[4] {dp:<queue>}:history    hash  id -> failed attempts, one JSON object a line
 -- KEYS[5] {dp:<queue>}:pending    zset  id -> due time, unix seconds
 -- KEYS[6] {dp:<queue>}:retry      list  ids, LPUSH in, RPOP out
--- KEYS[7] {dp:<queue>}:garbage    set   ids to bury
+-- KEYS[7] {dp:<queue>}:garbage    set   ids that become dead letters
 -- KEYS[8] {dp:<queue>}:stats      hash  totals
 -- ARGV five for each message: id, retries left, "failed:released" (the token),
 --      delay in ms or "" for at once, the attempt as one line of JSON

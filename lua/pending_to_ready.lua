@@ -8,14 +8,14 @@
 -- KEYS[4] {dp:<queue>}:attempts  hash  id -> "failed:released"; absent before the first failure
 -- KEYS[5] {dp:<queue>}:due       hash  id -> unix ms at which a waiting message became due
 -- KEYS[6] {dp:<queue>}:unack     zset  id -> end of the lease, unix seconds; read only
--- KEYS[7] {dp:<queue>}:garbage   set   ids to bury; read only
+-- KEYS[7] {dp:<queue>}:garbage   set   ids that become dead letters; read only
 -- ARGV[1] the most to move, at most 1,000
 -- ARGV[2] where to look for payloads that expire: a place in ready, retry and unack, counted as one
 --         list without the newest 250 of ready and of retry, or -1 not to look. Those newest ones are
 --         looked at each time, and 250 from that place on.
 --
--- Returns {moved, us until the next one is due or -1, us until the next lease ends or -1, number to
--- bury, number that waits in line, id of the next one that is due or "", place at which to look
+-- Returns {moved, us until the next one is due or -1, us until the next lease expires or -1, number to
+-- dead-letter, number that waits in line, id of the next one that is due or "", place at which to look
 -- next or -1 when it did not look, n, ids...}: with the third and the fourth a host knows whether `unack_to_retry` and
 -- `collect_garbage` have anything to do. All these ids are of others (include/foreign.lua). The first n
 -- are due, and still pending: their due times are cut to seconds, and `adopt` has to read the payloads'
@@ -31,7 +31,7 @@ local found = redis.call('ZRANGEBYSCORE', pending, '-inf', score(now_ms), 'WITHS
 local result = {0, -1, -1, 0, 0, '', -1, 0}
 local in_ready, in_retry = redis.call('LLEN', ready), redis.call('LLEN', retry)
 local lease = redis.call('ZRANGE', KEYS[6], 0, 0, 'WITHSCORES')
-local to_bury = redis.call('SCARD', KEYS[7])
+local to_dead_letter = redis.call('SCARD', KEYS[7])
 
 local ids, dues, cut, expiring = {}, {}, {}, {}
 for i = 1, #found, 2 do
@@ -107,7 +107,7 @@ local head = redis.call('ZRANGE', pending, 0, 0, 'WITHSCORES')
 result[1] = #ids
 result[2] = us_until(head[2] and score_to_ms(head[2]))
 result[3] = us_until(lease[2] and score_to_ms(lease[2]))
-result[4], result[5], result[6], result[8] = to_bury, in_ready + in_retry + #ids, head[1] or '', #cut
+result[4], result[5], result[6], result[8] = to_dead_letter, in_ready + in_retry + #ids, head[1] or '', #cut
 for _, some in ipairs({cut, expiring}) do
   for _, id in ipairs(some) do result[#result + 1] = id end
 end

@@ -12,7 +12,7 @@
 -- KEYS[6+2i], KEYS[7+2i] {dp:<queue>}:msg:<id> string  the payload under the old and the new id
 -- ARGV[1] channel that wakes sleeping hosts
 -- ARGV[2] retries of the new messages, or "" for the budget that the dead letter had
--- ARGV[3] retries where that budget is not known (buried by a delayqueue consumer)
+-- ARGV[3] retries where that budget is not known (dead-lettered by a delayqueue consumer)
 -- ARGV[4..] two for each message: old id, new id
 --
 -- Returns for each message 1 redriven, 0 not a dead letter (nothing is changed), 2 its payload is
@@ -59,7 +59,7 @@ if #gone == 0 then return result end
 
 for _, pair in ipairs(renames) do
   redis.call('RENAME', pair[1], pair[2])
-  -- What an earlier version buried may still have the expiry that a delayqueue producer set.
+  -- What an earlier version dead-lettered may still have the expiry that a delayqueue producer set.
   if redis.call('PERSIST', pair[2]) == 1 then redis.pcall('HINCRBY', stats, 'sent', 1) end
 end
 redis.call('HSET', counts, unpack(budgets))

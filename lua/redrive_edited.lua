@@ -13,7 +13,7 @@
 -- KEYS[8] {dp:<queue>}:msg:<id>   string  the payload under the new id
 -- ARGV[1] channel that wakes sleeping hosts
 -- ARGV[2] retries of the new message, or "" for the budget that the dead letter had
--- ARGV[3] retries where that budget is not known (buried by a delayqueue consumer)
+-- ARGV[3] retries where that budget is not known (dead-lettered by a delayqueue consumer)
 -- ARGV[4] old id
 -- ARGV[5] new id
 -- ARGV[6] payload

@@ -7,7 +7,7 @@
 -- KEYS[3] {dp:<queue>}:attempts   hash  id -> "failed:released"
 -- KEYS[4] {dp:<queue>}:history    hash  id -> failed attempts, one JSON object a line
 -- KEYS[5] {dp:<queue>}:retry      list  ids; read only, to check its type
--- KEYS[6] {dp:<queue>}:garbage    set   ids to bury
+-- KEYS[6] {dp:<queue>}:garbage    set   ids that become dead letters
 -- KEYS[7] {dp:<queue>}:stats      hash  totals
 -- ARGV four for each message: id, retries left, "failed:released" (the token), the attempt as
 --      one line of JSON

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- unack_to_retry: take back messages whose lease has ended, oldest first.
+-- unack_to_retry: take back messages whose lease has expired, oldest first.
 -- unack -> retry, or unack -> garbage when no retries are left
 --
 -- KEYS[1] {dp:<queue>}:unack      zset  id -> end of the lease, unix seconds
@@ -7,11 +7,11 @@
 -- KEYS[3] {dp:<queue>}:attempts   hash  id -> "failed:released"
 -- KEYS[4] {dp:<queue>}:history    hash  id -> failed attempts, one JSON object a line
 -- KEYS[5] {dp:<queue>}:retry      list  ids, LPUSH in, RPOP out
--- KEYS[6] {dp:<queue>}:garbage    set   ids to bury
+-- KEYS[6] {dp:<queue>}:garbage    set   ids that become dead letters
 -- KEYS[7] {dp:<queue>}:stats      hash  totals
 -- ARGV[1] the most to move, at most 100
 --
--- Returns {moved, us until the next lease ends or -1}.
+-- Returns {moved, us until the next lease expires or -1}.
 -- Messages that a delayqueue consumer nacked wait in unack as well, until their delay is over:
 -- they are treated the same.
 -- Crash safety: one script; any host repeats it on every pass, so recovery does not depend on

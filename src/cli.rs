@@ -103,7 +103,8 @@ enum Command {
     /// Resume delivery of a paused queue
     Resume(steer::ResumeArgs),
     /// Move queues to another store
-    Copy(move_queue::MoveArgs),
+    #[command(alias = "copy")]
+    Move(move_queue::MoveArgs),
     /// Check a store for inconsistencies, and repair them
     ///
     /// It works while hosts and producers go on. Without --repair it changes nothing. The exit code is
@@ -352,7 +353,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Some(Command::Wit(args)) => wit::wit(&args),
         Some(Command::Top(args)) => screen::top(args).await,
         Some(Command::Keys) => screen::keys(),
-        Some(Command::Copy(args)) => move_queue::copy(args).await,
+        Some(Command::Move(args)) => move_queue::run(args).await,
         Some(Command::Audit(args)) => audit::audit(args).await,
         Some(Command::Dead(command)) => dead::dead(command).await,
     }

@@ -209,7 +209,7 @@ pub enum Bulk {
     Delete,
 }
 
-/// What a person asks for.
+/// What an operator asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
     /// Show this until told otherwise.

@@ -50,7 +50,7 @@ use totals::Totals;
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
 
 /// How long a host that stops tries to give back what it has in flight. What it cannot give back is
-/// delivered again when the lease ends.
+/// delivered again when the lease expires.
 const RELEASE_LIMIT: Duration = Duration::from_secs(3);
 
 /// Results of one queue that may wait for the store, for each slot, before its messages are no

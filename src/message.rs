@@ -316,13 +316,13 @@ pub enum State {
     /// leaves by reserve or cancel. Nothing is in flight here, so there is nothing to repair.
     Ready,
     /// Delivered under a lease. Enters by reserve; leaves by ack, nack, reject, release, or when
-    /// the lease ends. A host that crashes lets the lease end, and any host's `advance` takes the
+    /// the lease expires. A host that crashes lets the lease end, and any host's `advance` takes the
     /// message back.
     Unack,
     /// Due for another attempt, waiting for a free slot. Enters by a nack without delay, a lease
     /// that ended, or from pending after a nack with a delay; leaves by reserve or cancel.
     Retry,
-    /// Out of retries or rejected, not yet buried. Enters by nack, reject or the end of a lease;
+    /// Out of retries or rejected, not yet a dead letter. Enters by nack, reject or the expiry of a lease;
     /// any host's `advance` makes it a dead letter.
     Garbage,
     /// Kept until redriven or deleted, or past the retention of a host. Enters from garbage.
@@ -368,7 +368,7 @@ pub struct Record {
     pub id: MessageId,
     /// Where it is.
     pub state: State,
-    /// Unix milliseconds: when it is due (pending), its lease ends (unack), or it died (dead).
+    /// Unix milliseconds: when it is due (pending), its lease expires (unack), or it died (dead).
     pub at_ms: Option<u64>,
     /// Deliveries that failed so far.
     pub attempts: u32,

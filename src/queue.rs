@@ -263,8 +263,8 @@ impl Queue {
     /// The next message that is due: at once if there is one, else when one becomes due or arrives,
     /// or none when the limit is over.
     ///
-    /// The message is the caller's until its lease ends. When the future is dropped a message may be
-    /// in flight already; it comes back when its lease ends, so give a limit instead.
+    /// The message is the caller's until its lease expires. When the future is dropped a message may be
+    /// in flight already; it comes back when its lease expires, so give a limit instead.
     ///
     /// # Errors
     ///

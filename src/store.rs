@@ -3,7 +3,7 @@
 //! Every method is one atomic step for each message it names, or a bounded number of them: after a
 //! crash at any moment each message is in exactly one [`State`](crate::message::State), and the
 //! next call of [`Store::advance`] by any host repairs what the crash left behind. The store's own
-//! clock decides what is due and which lease has ended; a host's clock decides nothing.
+//! clock decides what is due and which lease has expired; a host's clock decides nothing.
 //!
 //! A delivery is named by a [`Claim`]: the id and a token that changes with every delivery. A
 //! settlement, an extension or a release whose token is not the current one, or whose message is
@@ -151,7 +151,7 @@ pub struct Advanced {
     pub more: bool,
     /// True when messages wait that [`Store::reserve`] may give out.
     pub waiting: bool,
-    /// Time until the next message is due or the next lease ends, by the store's clock; none when
+    /// Time until the next message is due or the next lease expires, by the store's clock; none when
     /// neither is in sight.
     pub next_in: Option<Duration>,
 }

@@ -55,7 +55,7 @@ pub enum Outcome {
     },
     /// It acked, and the store does not take what it sent.
     SendsRefused,
-    /// A person stopped it.
+    /// An operator stopped it.
     Stopped,
     /// The store has the message but not its payload, so no handler ran.
     PayloadMissing,
@@ -109,7 +109,7 @@ impl Outcome {
             Self::SendsRefused => {
                 "the store has no room for what the handler sent, or does not let it in".to_owned()
             }
-            Self::Stopped => "a person stopped it".to_owned(),
+            Self::Stopped => "an operator stopped it".to_owned(),
             Self::PayloadMissing => "the store has lost the payload".to_owned(),
         }
     }

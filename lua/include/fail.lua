@@ -38,7 +38,7 @@ local function fail(keys, failed)
   redis.call('SCARD', keys.garbage)
   if keys.pending then redis.call('ZCARD', keys.pending) end
 
-  local later, at_once, buried, counts, attempts, history = {}, {}, {}, {}, {}, {}
+  local later, at_once, dead_lettered, counts, attempts, history = {}, {}, {}, {}, {}, {}
   for i, entry in ipairs(failed) do
     local remaining = tonumber(left[i] or '0') or 0
     local done, released = string.match(tries[i] or '0:0', '^(%d+):(%d+)')
@@ -50,7 +50,7 @@ local function fail(keys, failed)
       -- Retries that a delayqueue producer took away: `collect_garbage` knows by the third number that
       -- the last attempt is on record.
       if not left[i] then attempts[#attempts] = attempts[#attempts] .. ':0' end
-      buried[#buried + 1] = entry.id
+      dead_lettered[#dead_lettered + 1] = entry.id
     else
       counts[#counts + 1] = entry.id
       counts[#counts + 1] = string.format('%d', remaining - 1)
@@ -63,7 +63,7 @@ local function fail(keys, failed)
     end
   end
 
-  if #buried > 0 then redis.call('SADD', keys.garbage, unpack(buried)) end
+  if #dead_lettered > 0 then redis.call('SADD', keys.garbage, unpack(dead_lettered)) end
   if #later > 0 then redis.call('ZADD', keys.pending, unpack(later)) end
   if #at_once > 0 then redis.call('LPUSH', keys.retry, unpack(at_once)) end
   if #counts > 0 then redis.call('HSET', keys.counts, unpack(counts)) end

@@ -124,7 +124,7 @@ fn print_audit(
         writeln!(
             out,
             "{:<20} {:<15} {:>8} {:>8} {:>8} {:>8}  SUCH AS",
-            "QUEUE", "FINDING", "FOUND", "REPAIRED", "BURIED", "LEFT"
+            "QUEUE", "FINDING", "FOUND", "REPAIRED", "DEAD", "LEFT"
         )?;
     }
     for (queue, findings) in &lines {

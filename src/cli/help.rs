@@ -41,7 +41,7 @@ Steer:
   dead redrive            Send dead letters again
   dead delete             Delete dead letters
 Move and check:
-  copy                    Move queues to another store
+  move                    Move queues to another store
   audit                   Check a store for inconsistencies, and repair them
 
 Messages are kept in a file of yours, or where the store flags say.

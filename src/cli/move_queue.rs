@@ -1,4 +1,4 @@
-//! `dqhost copy`.
+//! `dqhost move`.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -23,14 +23,14 @@ pub(super) struct MoveArgs {
     to: String,
     #[command(flatten)]
     queues: QueuesArgs,
-    /// Go on with an interrupted copy after a store was renamed
+    /// Go on with an interrupted move after a store was renamed
     #[arg(long)]
     renamed: bool,
     #[command(flatten)]
     redis: RedisArgs,
 }
 
-pub(super) async fn copy(args: MoveArgs) -> anyhow::Result<Exit> {
+pub(super) async fn run(args: MoveArgs) -> anyhow::Result<Exit> {
     log::to_stderr("warn", false)?;
     let (from, to) = (address("--from", &args.from)?, address("--to", &args.to)?);
     args.redis.given.check([&from, &to])?;
@@ -48,7 +48,7 @@ pub(super) async fn copy(args: MoveArgs) -> anyhow::Result<Exit> {
         let note = chosen
             .note
             .unwrap_or_else(|| "there is no queue".to_owned());
-        anyhow::bail!("nothing was copied from {store}: {note}");
+        anyhow::bail!("nothing was moved from {store}: {note}");
     }
     let shows_progress = io::stderr().is_terminal();
     for queue in chosen.queues {
@@ -63,7 +63,7 @@ pub(super) async fn copy(args: MoveArgs) -> anyhow::Result<Exit> {
                 is_waiting = true;
                 tell!(
                     "{queue}: waiting for {in_flight} messages that hosts have in flight, until they \
-                     are settled or their leases end"
+                     are settled or their leases expire"
                 );
             }
             Progress::Waiting { .. } => {}

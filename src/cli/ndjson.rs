@@ -137,7 +137,7 @@ fn pairs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Headers, D::Error
 
 impl Line<'_> {
     /// When it is due, if it says so. What is listed says something else by its time in some states:
-    /// when a lease ends, or when the message became a dead letter.
+    /// when a lease expires, or when the message became a dead letter.
     fn at_ms(&self) -> Result<Option<u64>, String> {
         let at = text("at", self.at)?;
         let at = at.map(|at| time::at(&at).map_err(|error| format!("at {at:?}: {error}")));

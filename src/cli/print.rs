@@ -111,7 +111,7 @@ pub(super) fn record(record: &Record) -> io::Result<()> {
     writeln!(out, "state         {}", record.state.as_str())?;
     if let Some(at_ms) = record.at_ms {
         let what = match record.state {
-            State::Unack => "lease ends",
+            State::Unack => "lease expires",
             State::Dead => "died",
             _ => "due",
         };

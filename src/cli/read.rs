@@ -142,7 +142,7 @@ fn print_stats(
         }
         writeln!(
             out,
-            "{queue}: {} messages are on their way to or from another store; if no `dqhost copy` \
+            "{queue}: {} messages are on their way to or from another store; if no `dqhost move` \
              runs, run it again to end it",
             c.moving
         )?;

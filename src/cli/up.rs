@@ -110,7 +110,7 @@ pub(super) struct UpArgs {
     /// Log from this level on: error, warn, info or debug
     #[arg(long, value_name = "LEVEL", default_value = "info", env = "DQHOST_LOG")]
     log: String,
-    /// Log as text for people or as JSON for programs
+    /// Log as text or as JSON
     #[arg(
         long,
         value_name = "FORMAT",

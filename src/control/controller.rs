@@ -240,7 +240,7 @@ async fn read_result(shared: &Shared, changed: bool) -> StoreResult<()> {
         )
     };
     let every = match &query {
-        // It costs little, and is what a person waits for.
+        // It costs little, and is what an operator waits for.
         Query::Message { .. } if changed => Duration::ZERO,
         Query::Groups { .. } if changed => MANY_SEEN_EVERY,
         Query::Messages { filter, .. } if changed && !filter.is_empty() => MANY_SEEN_EVERY,

@@ -1,4 +1,4 @@
-//! Which messages are meant: words that a person types.
+//! Which messages are meant: words that an operator types.
 
 use crate::message::{HistoryEntry, Record};
 

@@ -24,14 +24,14 @@ struct Entry {
     attempts_max: u32,
     /// When it was asked for.
     since: Instant,
-    /// When the lease ends at the earliest, by this host's monotonic clock: counted from before
+    /// When the lease expires at the earliest, by this host's monotonic clock: counted from before
     /// the request that set it was sent.
     lease_end: Instant,
     /// When to renew it next.
     renew_at: Instant,
     /// Stops the handler; none before it has started.
     abort: Option<AbortHandle>,
-    /// Notified when a person wants the handler to stop.
+    /// Notified when an operator wants the handler to stop.
     stop: Arc<Notify>,
     /// True once the handler has ended and the settlement is on its way.
     finished: bool,
@@ -84,7 +84,7 @@ impl InFlight {
     }
 
     /// Notes a delivery whose lease was asked for at `asked_at`. Returns its name, and what tells
-    /// the handler that a person wants it to stop.
+    /// the handler that an operator wants it to stop.
     pub(super) fn add(
         &self,
         served: usize,
@@ -226,7 +226,7 @@ impl InFlight {
         }
     }
 
-    /// Gives up every delivery whose lease ends within `margin`: its handler is stopped, so that
+    /// Gives up every delivery whose lease expires within `margin`: its handler is stopped, so that
     /// the next delivery cannot overlap it. Returns those whose handlers ran.
     pub(super) fn give_up_ending(&self, margin: Duration) -> Vec<(usize, Claim)> {
         let limit = Instant::now() + margin;

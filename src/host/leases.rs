@@ -1,5 +1,5 @@
 //! Keeps leases alive while their handlers run, and stops a handler whose lease cannot be kept
-//! before that lease ends.
+//! before that lease expires.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ pub(super) fn margin(lease: Duration) -> Duration {
 ///
 /// 1. leases of which a third is over are renewed, one request a queue; a request that is under
 ///    way is not repeated, and one that takes longer than a third of a lease is given up;
-/// 2. deliveries whose lease ends within the margin are given up, whatever the requests do.
+/// 2. deliveries whose lease expires within the margin are given up, whatever the requests do.
 pub(super) async fn keep(shared: Arc<Shared>) {
     let every = tick(shared.config.lease);
     let mut clock = tokio::time::interval(every);

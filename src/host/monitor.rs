@@ -1,4 +1,4 @@
-//! What a host shows of itself, and what a person may tell it while it works.
+//! What a host shows of itself, and what an operator may tell it while it works.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ pub struct InFlightDelivery {
     pub attempts_max: u32,
     /// When it was reserved.
     pub since: Instant,
-    /// When the lease ends at the earliest.
+    /// When the lease expires at the earliest.
     pub lease_end: Instant,
     /// True once the handler has ended and the result is on its way to the store.
     pub finished: bool,

@@ -35,7 +35,7 @@ impl Requeued {
         let due_in = match settlement {
             Settlement::Ack { .. } => return,
             Settlement::Nack { delay, .. } if !last => delay.unwrap_or_default(),
-            // To be buried.
+            // To become a dead letter.
             Settlement::Nack { .. } | Settlement::Reject { .. } => Duration::ZERO,
         };
         let mut requeued = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -137,7 +137,7 @@ impl QueueWorker {
     fn advanced(&mut self, shared: &Shared, advanced: Advanced) {
         if advanced.expired > 0 {
             let queue = &shared.queues[self.index].queue;
-            tracing::info!(%queue, "{} leases have ended without an answer; their messages are to be \
+            tracing::info!(%queue, "{} leases have expired without an answer; their messages are to be \
                 retried, or dead when no retries are left", advanced.expired);
         }
         let next_in = if advanced.more {
@@ -295,7 +295,7 @@ impl QueueWorker {
                 attempts_max,
                 report,
             };
-            // The receiver outlives every handler; if it is gone the lease ends by itself.
+            // The receiver outlives every handler; if it is gone the lease expires by itself.
             let _ = finished.send(Finished::new(&shared_in_task, served, claim, run, outbox));
         };
         let handle = shared.tasks.spawn_on(task, &shared.workers.quick);

@@ -73,7 +73,7 @@ pub(super) fn log(
     let reason = printable(&reason);
     match (answer, settlement) {
         (Settled::LeaseLost | Settled::Refused, _) => tracing::warn!(
-            %queue, %id, attempt, class, "refused: its lease had ended, or an earlier try had settled it"),
+            %queue, %id, attempt, class, "refused: its lease had expired, or an earlier try had settled it"),
         (Settled::Done, Settlement::Ack { .. }) => {
             tracing::info!(%queue, %id, attempt, took, "acked");
         }

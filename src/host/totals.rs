@@ -13,7 +13,7 @@ pub struct Summary {
     pub nacked: u64,
     /// Messages rejected.
     pub rejected: u64,
-    /// Results that came after their lease had ended and changed nothing.
+    /// Results that came after their lease had expired and changed nothing.
     pub stale: u64,
     /// Handlers stopped because their lease could not be kept.
     pub lost: u64,

@@ -32,7 +32,7 @@ impl Drop for Slot {
     }
 }
 
-/// Runs the handler to its end, or until a person stops it. The slot goes with the guest, wherever it
+/// Runs the handler to its end, or until an operator stops it. The slot goes with the guest, wherever it
 /// runs, so that it is free only when the guest has really ended; it comes back unless it was dropped
 /// in a panic.
 pub(super) async fn run(

@@ -7,7 +7,7 @@ use crate::clock::Clock;
 use crate::message::{Attempt, Delivery, Headers, MessageId};
 use crate::store::{Settled, Settlement};
 
-/// A message in flight. It is delivered again when its lease ends before it was settled, so dropping
+/// A message in flight. It is delivered again when its lease expires before it was settled, so dropping
 /// it loses nothing.
 pub struct Received {
     pub(super) queue: Queue,

@@ -1,4 +1,4 @@
-//! Which store: what a person writes, and the store that it names.
+//! Which store: what an operator writes, and the store that it names.
 
 use std::collections::BTreeSet;
 use std::fmt;

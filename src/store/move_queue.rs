@@ -36,7 +36,7 @@ pub struct Peer {
 pub enum Progress {
     /// So many messages have arrived.
     Arrived(u64),
-    /// All that is left is in the hands of hosts: until it is settled, or its leases end.
+    /// All that is left is in the hands of hosts: until it is settled, or its leases expire.
     Waiting {
         /// Messages in flight.
         in_flight: u64,
@@ -44,7 +44,7 @@ pub enum Progress {
 }
 
 /// Moves all messages of a queue; returns how many arrived. Goes on until the first store has none
-/// left, those in the hands of its hosts included. `renamed` goes on with an interrupted copy
+/// left, those in the hands of its hosts included. `renamed` goes on with an interrupted move
 /// although a store is called otherwise now.
 ///
 /// A message is removed from the one store once the other has it, so the other must keep what it has
@@ -98,7 +98,7 @@ pub async fn move_queue(
                 in_flight: counts.unack,
             });
         }
-        // Takes back what a lease has ended for.
+        // Takes back what a lease has expired for.
         let advanced = from.advance(queue).await?;
         if advanced.promoted + advanced.expired + advanced.dead_lettered == 0 {
             let next_in = advanced.next_in.unwrap_or(LOOK_EVERY);
@@ -107,7 +107,7 @@ pub async fn move_queue(
     }
 }
 
-/// Admits what an interrupted copy left behind: it has arrived, and the first store has removed it.
+/// Commits what an interrupted move left behind: it has arrived, and the first store has removed it.
 async fn end_arrivals(
     from: &dyn Store,
     to: &dyn Store,
@@ -156,7 +156,7 @@ async fn refuse_same(from: &dyn Store, to: &dyn Store, queue: &QueueName) -> Sto
     };
     Err(StoreError::Refused {
         store: to.describe(),
-        operation: Operation::Copy,
+        operation: Operation::BeginTransfer,
         reason: reason.to_owned(),
     })
 }

@@ -70,7 +70,7 @@ pub struct RedisStore {
     /// Shared with `wake`.
     prefetch: Arc<PayloadPrefetch>,
     walks: Walks,
-    /// How people and errors name it; without secrets.
+    /// How operators and errors name it; without secrets.
     name: Arc<str>,
     naming: Naming,
     /// It was logged that messages are delivered although `advance` fails.

@@ -1,4 +1,4 @@
-//! What a store tells people.
+//! What a store tells operators.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -58,7 +58,7 @@ pub struct Counts {
     pub unack: u64,
     /// Due for another attempt.
     pub retry: u64,
-    /// Dead letters, with those about to be buried.
+    /// Dead letters, with those about to become a dead letter.
     pub dead: u64,
     /// On the way to or from another store.
     pub moving: u64,
@@ -67,7 +67,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Messages that the list of a state has. What is about to be buried is among the dead letters.
+    /// Messages that the list of a state has. What is about to become a dead letter is among the dead letters.
     #[must_use]
     pub fn of(&self, state: State) -> u64 {
         match state {
@@ -80,7 +80,7 @@ impl Counts {
         }
     }
 
-    /// True when nothing waits and nothing is in flight. Dead letters wait for a person only, and what
+    /// True when nothing waits and nothing is in flight. Dead letters wait for an operator only, and what
     /// is moving for the one who moves it.
     #[must_use]
     pub fn is_drained(&self) -> bool {
@@ -308,7 +308,7 @@ pub(super) enum Remedy {
     /// It is right again.
     Repaired,
     /// The message is a dead letter.
-    Buried,
+    DeadLettered,
 }
 
 /// The findings of one kind.
@@ -323,7 +323,7 @@ pub struct Findings {
     /// How many are dead letters now.
     pub dead_lettered: u64,
     /// How many are as they were since a host has the message in flight: once it is settled or its
-    /// lease has ended they can be repaired.
+    /// lease has expired they can be repaired.
     pub in_flight: u64,
     /// How many are as they were, those in flight among them.
     pub left: u64,
@@ -367,7 +367,7 @@ impl AuditReport {
         let findings = &mut self.0[at];
         findings.found += 1;
         findings.repaired += u64::from(remedy == Remedy::Repaired);
-        findings.dead_lettered += u64::from(remedy == Remedy::Buried);
+        findings.dead_lettered += u64::from(remedy == Remedy::DeadLettered);
         findings.in_flight += u64::from(remedy == Remedy::InFlight);
         findings.left += u64::from(matches!(remedy, Remedy::None | Remedy::InFlight));
         if findings.samples.len() < FINDING_SAMPLES_MAX {

@@ -12,7 +12,7 @@ pub struct Retention {
 }
 
 impl Retention {
-    /// All of them, until a person deletes them.
+    /// All of them, until an operator deletes them.
     pub const ALL: Self = Self {
         age: None,
         number: None,

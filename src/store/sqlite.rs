@@ -4,7 +4,7 @@
 //! Transactions are `BEGIN IMMEDIATE`, so that of several processes on the file one writes at a
 //! time and none fails half-way. The log is write-ahead: readers neither wait nor keep writers
 //! waiting. A process that dies in a transaction leaves nothing of it; SQLite sees to that when the
-//! next one opens the file. A host that dies between two lets its leases end.
+//! next one opens the file. A host that dies between two lets its leases expire.
 //!
 //! Two threads do the work, one that writes and one that only reads; memory has one for both.
 
@@ -53,7 +53,7 @@ pub struct SqliteStore {
     syncing: Arc<Syncing>,
     /// None in memory.
     room: Option<DiskReserve>,
-    /// How people and errors name it.
+    /// How operators and errors name it.
     name: Arc<str>,
     clock: Clock,
 }

@@ -15,7 +15,7 @@ use crate::message::{Claim, Delivery, Due, MessageId, NewMessage, QueueName, Rec
 ///
 /// In the life of a message: [`send`](Self::send), [`advance`](Self::advance),
 /// [`reserve`](Self::reserve), [`extend`](Self::extend), [`settle`](Self::settle) or
-/// [`release`](Self::release); beside it what people ask for.
+/// [`release`](Self::release); beside it what operators ask for.
 pub trait Store:
     SendMessages
     + Advance
@@ -60,7 +60,7 @@ pub trait SendMessages: Send + Sync + 'static {
 #[async_trait]
 pub trait Advance: Send + Sync + 'static {
     /// Does one bounded step of each duty that time brings: promotes what is due, takes back what
-    /// a lease has ended for, buries garbage.
+    /// a lease has expired for, buries garbage.
     ///
     /// A repeat does the next step, or nothing. Every host calls this again and again; it is what
     /// repairs the crash of any other.
@@ -73,7 +73,7 @@ pub trait Deliver: Send + Sync + 'static {
     /// Reserves waiting messages, oldest first.
     ///
     /// Before: the host has that many free slots, for the lease runs from here. After: each is in
-    /// unack with a token of its own. When the answer is lost, the leases end and `advance` takes
+    /// unack with a token of its own. When the answer is lost, the leases expire and `advance` takes
     /// the messages back, at the price of an attempt. Of a paused queue nothing is taken.
     async fn reserve(&self, queue: &QueueName, wanted: Reservation) -> StoreResult<Vec<Delivery>>;
 
@@ -86,7 +86,7 @@ pub trait Deliver: Send + Sync + 'static {
         wanted: Reservation,
     ) -> StoreResult<(Advanced, Vec<Delivery>)>;
 
-    /// Makes leases end `lease` from now. One answer for each claim, in order.
+    /// Makes leases expire `lease` from now. One answer for each claim, in order.
     async fn extend(
         &self,
         queue: &QueueName,
@@ -145,7 +145,7 @@ pub trait Hosts: Send + Sync + 'static {
 /// What operators and dashboards read.
 #[async_trait]
 pub trait Inspect: Send + Sync + 'static {
-    /// What this store is, for people: kind and place, without secrets.
+    /// What this store is, for operators: kind and place, without secrets.
     fn describe(&self) -> String;
 
     /// How many messages are in each state, and the totals.
@@ -301,8 +301,8 @@ pub trait Transfer: Send + Sync + 'static {
 /// Cross-checks what a store keeps, and repairs it.
 #[async_trait]
 pub trait AuditQueues: Send + Sync + 'static {
-    /// Compares all that is kept of a queue's messages and says what does not go together. Repairs
-    /// it too when that is wanted, and makes a dead letter of what can be no message any more.
+    /// Cross-checks all that is kept of a queue's messages and reports inconsistencies. Repairs them
+    /// if asked to, and makes a dead letter of what can be no message any more.
     ///
     /// Made for a queue that is in use: it reads and repairs in bounded steps, and a finding is
     /// something that was wrong at one moment. What others change meanwhile is neither a finding nor

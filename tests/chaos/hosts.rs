@@ -345,7 +345,7 @@ fn read_log(log: impl Read, by: Process, history: &History, has_served: &AtomicB
             "acked" => Outcome::Acked,
             "dead" => Outcome::Dead,
             "to be retried" => Outcome::ToBeRetried,
-            _ if message.starts_with("refused: its lease had ended") => Outcome::Refused,
+            _ if message.starts_with("refused: its lease had expired") => Outcome::Refused,
             _ => continue,
         };
         history.note(What::Settled {

@@ -212,10 +212,10 @@ mistakes! {
     // Taken from its list, and kept nowhere (BRPOP).
     "no-lease", Redis, killed, "is lost", [Script "ready_to_unack.lua":
         "redis.call('ZADD', unack, unpack(leases))\n" => "\n"];
-    // A lease ends too soon, while its handler runs.
+    // A lease expires too soon, while its handler runs.
     "short-leases", Redis, calm, "before its lease", [Script "unack_to_retry.lua":
         "'-inf', score(now_ms), 'LIMIT'" => "'-inf', score(now_ms + 1900), 'LIMIT'"];
-    // What a lease has ended for, or was nacked at once, goes nowhere.
+    // What a lease has expired for, or was nacked at once, goes nowhere.
     "lost-after-lease", Redis, killed, "is lost", [Script "include/fail.lua":
         "  if #at_once > 0 then redis.call('LPUSH', keys.retry, unpack(at_once)) end\n" => ""];
     // A nack's delay is passed over.

@@ -8,7 +8,7 @@ use crate::history::Verdict;
 use crate::proxy::{CUTS, Cut};
 use crate::witness::Order;
 
-/// How long a host's delivery is its own. Short, so that a trial sees many leases end.
+/// How long a host's delivery is its own. Short, so that a trial sees many leases expire.
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
 
 /// The delay after a first failed attempt.

@@ -34,7 +34,7 @@ fn found(report: &AuditReport) -> Vec<(FindingKind, u64)> {
         .collect()
 }
 
-/// What happened to the findings of one kind: repaired, buried, in flight, left.
+/// What happened to the findings of one kind: repaired, dead-lettered, in flight, left.
 fn done(report: &AuditReport, kind: FindingKind) -> [u64; 4] {
     let findings = report.0.iter().find(|f| f.kind == kind).unwrap();
     let samples = usize::try_from(findings.found).unwrap_or(usize::MAX);
@@ -84,7 +84,7 @@ pub(crate) async fn fill(store: &dyn Store) -> Filled {
         }
     };
     end(3, reject()).await;
-    bury(store).await;
+    collect_garbage(store).await;
     end(3, reject()).await;
     end(3, nack(None)).await;
     let mut by_state = BTreeMap::new();

@@ -102,7 +102,7 @@ async fn messages(store: &dyn Store) -> Messages {
     let dead = send(store, "dies", Due::NOW, 3).await;
     let claim = reserve_one(store, LONG).await.claim;
     settle(store, &claim, reject()).await;
-    bury(store).await;
+    collect_garbage(store).await;
     send(store, "is in flight", Due::NOW, 3).await;
     let held = reserve_one(store, LONG).await.claim;
     let info = host_info();

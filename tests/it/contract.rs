@@ -123,7 +123,7 @@ macro_rules! contract {
                 dead: a_deleted_dead_letter_is_gone,
                 dead: dead_letters_past_their_retention_are_named,
                 dead: dead_letters_are_listed_latest_first_in_pages,
-                dead: what_is_not_buried_yet_is_listed_in_pages,
+                dead: what_is_no_dead_letter_yet_is_listed_in_pages,
                 dead: the_history_is_bounded,
                 dead: hosts_are_seen_until_they_leave,
                 dead: hosts_tell_how_long_ago_they_were_seen,

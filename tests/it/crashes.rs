@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::support::{RedisServer, dqhost, eventually, expect, guest, stats, stdout};
 
-/// Points at a time: each waits for the end of a lease.
+/// Points at a time: each waits for the expiry of a lease.
 const AT_A_TIME: usize = 4;
 
 /// What a process is asked, so that it makes a certain request.
@@ -65,7 +65,7 @@ fn act(operation: Operation) -> Act {
         Operation::ListHosts => Act::Look("stats"),
         Operation::ListQueues => Act::Look("stats --all-queues"),
         Operation::Audit => Act::Look("audit --repair"),
-        Operation::Copy | Operation::Export | Operation::RemoveExported => Act::CopyFrom,
+        Operation::BeginTransfer | Operation::Export | Operation::RemoveExported => Act::CopyFrom,
         Operation::Import | Operation::CommitImport => Act::CopyTo,
         Operation::ReadSlots => Act::Nothing,
     }
@@ -117,7 +117,7 @@ impl Point<'_> {
     }
 
     fn copy(&self, from: &str, to: &str) -> Command {
-        let args = ["copy", "--from", from, "--to", to, "--queue", &self.queue];
+        let args = ["move", "--from", from, "--to", to, "--queue", &self.queue];
         dqhost(None, &args)
     }
 

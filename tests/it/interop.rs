@@ -131,7 +131,7 @@ async fn what_send_writes_is_what_a_delayqueue_consumer_reads() {
     }
 }
 
-/// The ancestor leases a whole backlog at once, and loses about half of this one: its leases end
+/// The ancestor leases a whole backlog at once, and loses about half of this one: its leases expire
 /// while the messages wait in memory.
 #[test]
 fn a_backlog_longer_than_the_lease_runs_once_each() {

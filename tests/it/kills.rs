@@ -123,7 +123,7 @@ fn a_file_whose_hosts_are_killed_stays_whole_and_loses_nothing() {
                 dead += 1;
             }
         }
-        // Each that is gone was acked, and nothing was acked or buried a second time.
+        // Each that is gone was acked, and nothing was acked or dead-lettered a second time.
         assert_eq!(counts.totals.acked, sent - dead, "{queue}: {counts:?}");
         assert_eq!((counts.totals.dead, counts.dead), (dead, dead));
         println!(

@@ -145,7 +145,7 @@ async fn a_queue_with_a_custom_prefix_is_shared_with_delayqueue() {
         let id = send(&*store, "to go", Due::NOW, 3).await;
         let dead = reserve_one(&*store, LONG).await;
         settle(&*store, &dead.claim, reject()).await;
-        bury(&*store).await;
+        collect_garbage(&*store).await;
         // What a Go consumer reads, and all else of ours, is where the prefix says.
         let (base, payloads) = &shop;
         let mut keys: Vec<String> = server.command(&["KEYS", "*"]);
@@ -281,11 +281,11 @@ fn a_copy_moves_the_queues_of_others_or_says_that_it_has_not_looked() {
         go_send(&server, &(base.clone(), base.clone()), &format!("go-{n}"));
     }
     let copy = |args: &[&str], code| {
-        let args = [&["copy", "--from", &url, "--to", &file], args].concat();
+        let args = [&["move", "--from", &url, "--to", &file], args].concat();
         run(None, &args, code)
     };
     let told = stderr(&copy(&[], 1));
-    assert!(told.contains("nothing was copied from"), "{told}");
+    assert!(told.contains("nothing was moved from"), "{told}");
     assert!(
         told.contains("--discover looks for those of others"),
         "{told}"
@@ -305,7 +305,7 @@ fn a_copy_moves_the_queues_of_others_or_says_that_it_has_not_looked() {
     run(Some(&empty), &["send", "x", "--queue", "a"], 0);
     let told = run(
         None,
-        &["copy", "--from", &empty, "--to", &file, "--discover"],
+        &["move", "--from", &empty, "--to", &file, "--discover"],
         0,
     );
     assert_eq!(stderr(&told), "");

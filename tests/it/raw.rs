@@ -61,7 +61,7 @@ async fn a_host_whose_lease_has_ended_changes_no_byte() {
     let [a, b] = overtaken(&*store).await;
     assert_eq!(settle(&*store, &b, reject()).await, Settled::Done);
     nothing_changes(&server, &*store, &b).await;
-    bury(&*store).await;
+    collect_garbage(&*store).await;
     nothing_changes(&server, &*store, &a).await;
     nothing_changes(&server, &*store, &b).await;
 }
@@ -192,7 +192,7 @@ async fn a_full_server_refuses_new_messages_and_lets_the_old_ones_go() {
         Settled::Done
     );
     assert_eq!(settle(&*store, &claims[1], reject()).await, Settled::Done);
-    bury(&*store).await;
+    collect_garbage(&*store).await;
     let edited = store.redrive_edited(&queue(), &ids[1], b"new", None).await;
     assert!(edited.unwrap_err().to_string().contains("OOM"));
     for paused in [true, false] {
@@ -291,7 +291,7 @@ async fn a_payload_that_others_deleted_is_told_and_ends_dead() {
     let delivery = reserve_one(&*store, LONG).await;
     assert_eq!(delivery.payload, None);
     settle(&*store, &delivery.claim, reject()).await;
-    bury(&*store).await;
+    collect_garbage(&*store).await;
     let record = store.get(&queue(), &id).await.unwrap().unwrap();
     assert_eq!((record.state, record.payload), (State::Dead, None));
     let answers = store.redrive(&queue(), &[id.clone()], None).await.unwrap();

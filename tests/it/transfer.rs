@@ -42,7 +42,7 @@ async fn fill(store: &dyn Store) -> Vec<MessageId> {
     {
         assert_eq!(settle(store, &claims[n].claim, how).await, Settled::Done);
         if n == 2 {
-            bury(store).await;
+            collect_garbage(store).await;
         }
     }
     store
@@ -309,7 +309,7 @@ fn the_command_moves_all_queues() {
         }
     }
     let copy = |from: &str, to: &str| {
-        let mut command = dqhost(None, &["copy", "--from", from, "--to", to]);
+        let mut command = dqhost(None, &["move", "--from", from, "--to", to]);
         stdout(&expect(
             command.env("STORE", server.url()).output().unwrap(),
             0,
@@ -320,7 +320,7 @@ fn the_command_moves_all_queues() {
     assert_eq!(stats(&server.url(), "b")["pending"], 2);
     assert_eq!(stats(&file, "b")["pending"], 0);
     let none = [
-        "copy",
+        "move",
         "--from",
         &file,
         "--to",
@@ -345,7 +345,7 @@ fn the_command_moves_all_queues() {
         (&*file, ":memory:", 2, "would go with this command"),
         (&*file, &*file, 1, "in already"),
     ] {
-        let errors = stderr(&run(None, &["copy", "--from", from, "--to", to], code));
+        let errors = stderr(&run(None, &["move", "--from", from, "--to", to], code));
         assert!(
             errors.contains(says) && !errors.contains("secret"),
             "{errors}"
@@ -367,8 +367,15 @@ async fn a_message_that_arrives_without_its_payload_is_dead_and_says_why() {
     move_queue(&*from, &*to, &queue(), false, |_| {})
         .await
         .unwrap();
-    bury(&*to).await;
+    collect_garbage(&*to).await;
     let record = to.get(&queue(), &message.id).await.unwrap().unwrap();
     assert_eq!(record.state, State::Dead);
     assert_eq!(record.last_attempt().unwrap().class, "payload-missing");
+}
+
+/// Scripts of the version before say `copy`.
+#[test]
+fn the_old_name_of_move_is_still_understood() {
+    let help = |name: &str| stdout(&run(None, &[name, "--help"], 0));
+    assert_eq!(help("copy"), help("move"));
 }

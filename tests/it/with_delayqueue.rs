@@ -61,7 +61,7 @@ async fn in_every_state(store: &dyn Store) -> Vec<(&'static str, MessageId)> {
     let dead = send(store, "dead", Due::NOW, 3).await;
     let claim = reserve_one(store, LONG).await.claim;
     settle(store, &claim, reject()).await;
-    bury(store).await;
+    collect_garbage(store).await;
     all.push(("dead", dead));
     all.push(("unack", send(store, "unack", Due::NOW, 3).await));
     reserve_one(store, LONG).await;
@@ -408,7 +408,7 @@ async fn an_id_whose_payload_is_something_else_is_delivered_without_one() {
     let delivery = reserve_one(&*store, LONG).await;
     assert_eq!(delivery.payload, None);
     settle(&*store, &delivery.claim, reject()).await;
-    bury(&*store).await;
+    collect_garbage(&*store).await;
     assert_eq!(depths(&*store).await, [0, 0, 0, 0, 1]);
 }
 
@@ -451,7 +451,7 @@ async fn what_was_intercepted_is_not_retried_and_keeps_the_reason_of_its_handler
     for how in [nack(None), nack(Some(LONG)), reject()] {
         let id = intercepted(&server, &store).await.claim;
         assert_eq!(settle(&*store, &id, how.clone()).await, Settled::Done);
-        bury(&*store).await;
+        collect_garbage(&*store).await;
         let record = store.get(&queue(), &id.id).await.unwrap().unwrap();
         assert_eq!((record.state, record.attempts), (State::Dead, 1), "{how:?}");
         let last = record.last_attempt().unwrap();
@@ -602,7 +602,7 @@ async fn messages_of_others_are_counted_when_they_are_first_seen() {
     for (delivery, how) in deliveries.iter().zip(ends) {
         settle(&*store, &delivery.claim, how).await;
     }
-    bury(&*store).await;
+    collect_garbage(&*store).await;
     advance_until(&*store, |advanced| !advanced.more).await;
     let waits = store.reschedule(&queue(), &["d".into()], Due::NOW).await;
     waits.unwrap();
@@ -620,7 +620,7 @@ fn a_lease_that_has_ended_is_logged_by_the_host_that_notices() {
     let handler = guest("noop");
     let args = ["--handler", handler.to_str().unwrap(), "--queue", "q"];
     let mut host = Host::start(&server.url(), &args);
-    let line = host.wait_for_queue("1 leases have ended without an answer", "q");
+    let line = host.wait_for_queue("1 leases have expired without an answer", "q");
     assert_eq!(line["level"].as_str().unwrap().to_lowercase(), "info");
 }
 

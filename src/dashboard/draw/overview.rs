@@ -265,7 +265,7 @@ fn warnings(state: &State, view: &QueueView, now: Instant) -> Vec<Line<'static>>
     }
     if overview.counts.moving > 0 {
         found.push(format!(
-            "{} messages are on their way to or from another store: end it with `dqhost copy`",
+            "{} messages are on their way to or from another store: end it with `dqhost move`",
             overview.counts.moving
         ));
     }

@@ -1,4 +1,4 @@
-//! What does not go together in a queue.
+//! Finds and repairs inconsistencies in a queue.
 //!
 //! First everything is read in pages, which shows suspects: what moves meanwhile looks wrong as well.
 //! It is read once more, and what is suspect both times is looked at by a script, which sees each id
@@ -50,12 +50,12 @@ fn repair_args(repair: Repair, kind: FindingKind) -> Option<(u32, &'static str, 
     match repair {
         Repair::Forget => Some((0, "", "")),
         Repair::Keep(place) => Some((place.trailing_zeros() + 1, "", "")),
-        Repair::Bury if kind == FindingKind::OrphanPayload => Some((
+        Repair::DeadLetter if kind == FindingKind::OrphanPayload => Some((
             DEAD.trailing_zeros() + 1,
             "orphan-payload",
             "an audit found its payload, and the message in no state",
         )),
-        Repair::Bury => Some((
+        Repair::DeadLetter => Some((
             DEAD.trailing_zeros() + 1,
             "payload-missing",
             "an audit found that the payload is gone",
@@ -68,7 +68,7 @@ fn repair_args(repair: Repair, kind: FindingKind) -> Option<(u32, &'static str, 
 fn remedy(repair: Repair) -> Remedy {
     match repair {
         Repair::Forget | Repair::Keep(_) => Remedy::Repaired,
-        Repair::Bury => Remedy::Buried,
+        Repair::DeadLetter => Remedy::DeadLettered,
         Repair::Wait => Remedy::InFlight,
         Repair::None => Remedy::None,
     }

@@ -118,7 +118,7 @@ pub(super) fn score_ms(text: &str) -> Option<u64> {
         .then_some(ms as u64)
 }
 
-/// The totals as stored, name and number in turn. They are for people, so one that is no number
+/// The totals as stored, name and number in turn. They are for operators, so one that is no number
 /// counts as none and keeps nothing else from being shown.
 pub(super) fn totals(fields: Vec<(Value, Value)>) -> Totals {
     let mut totals = Totals::default();

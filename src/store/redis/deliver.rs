@@ -187,7 +187,7 @@ impl RedisStore {
         Ok((deliveries, is_whole))
     }
 
-    /// Nothing of these has run, so nothing is to cost an attempt. If this fails too, the leases end.
+    /// Nothing of these has run, so nothing is to cost an attempt. If this fails too, the leases expire.
     async fn give_back(&self, queue: &QueueName, deliveries: Vec<Delivery>) {
         let claims: Vec<Claim> = deliveries.into_iter().map(|d| d.claim).collect();
         let _ = self.release(queue, &claims).await;

@@ -10,7 +10,7 @@ use rustls::{AlertDescription, CertificateError, Error as TlsError};
 use crate::store::StoreError;
 use crate::text::printable;
 
-/// As an error of the store that people know under this name.
+/// As an error of the store that operators know under this name.
 pub(super) fn store_error(name: &str, operation: Operation, error: &RedisError) -> StoreError {
     let store = name.to_owned();
     let reason = printable(&error.to_string()).into_owned();

@@ -197,7 +197,7 @@ pub(super) struct Keys {
     pub retry: String,
     /// hash: id -> retries left.
     pub counts: String,
-    /// set: ids to bury.
+    /// set: ids that become dead letters.
     pub garbage: String,
     /// What a payload's key starts with.
     message: String,

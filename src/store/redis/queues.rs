@@ -1,4 +1,4 @@
-//! The list of queues that dqhost has used. Only people read it.
+//! The list of queues that dqhost has used. Only operators read it.
 
 use std::collections::HashSet;
 use std::sync::PoisonError;

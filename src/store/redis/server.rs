@@ -48,7 +48,7 @@ pub(super) struct Server {
     /// Those that know its address, if it is not in the URL.
     sentinels: Option<Sentinels>,
     access: Access,
-    /// How people and errors name it; without secrets.
+    /// How operators and errors name it; without secrets.
     pub name: Arc<str>,
 }
 

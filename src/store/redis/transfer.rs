@@ -31,7 +31,7 @@ fn previous_state(record: &Record) -> String {
 #[async_trait]
 impl Transfer for RedisStore {
     async fn begin_transfer(&self, queue: &QueueName, peer: &Peer) -> StoreResult<()> {
-        const OPERATION: Operation = Operation::Copy;
+        const OPERATION: Operation = Operation::BeginTransfer;
         self.register(queue).await?;
         let k = self.keys(queue);
         let keys = [&k.moving, &k.moving_peer];
@@ -117,7 +117,9 @@ impl Transfer for RedisStore {
         } else {
             command("DEL", &key)
         };
-        let answer: Value = self.one(&self.work, Operation::Copy, command).await?;
+        let answer: Value = self
+            .one(&self.work, Operation::BeginTransfer, command)
+            .await?;
         Ok(answer == Value::Int(1))
     }
 }

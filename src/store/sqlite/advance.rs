@@ -159,7 +159,7 @@ pub(super) fn waiting(failed: i64) -> State {
     }
 }
 
-/// unack -> retry, or garbage when no retries are left: their leases have ended.
+/// unack -> retry, or garbage when no retries are left: their leases have expired.
 fn expire(tx: &mut QueueTx<'_>) -> Result<usize, Failure> {
     if tx.row.depth(State::Unack) == 0 {
         return Ok(0);

@@ -1,5 +1,5 @@
-//! What does not go together in the file. The schema forbids most of it, so it is there when another
-//! program has written to the file, or the disk has.
+//! Finds and repairs inconsistencies in the file. The schema forbids most of them, so they come from
+//! another program that has written to the file, or from the disk.
 
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
@@ -131,7 +131,7 @@ fn repair_row(tx: &mut QueueTx<'_>, seq: i64) -> Result<Option<Repaired>, Failur
         let known = |code: i64| (2..=8).contains(&code).then(|| state(code));
         tx.moved(known(row.state), known(new.state));
     }
-    if repaired.remedy == Remedy::Buried {
+    if repaired.remedy == Remedy::DeadLettered {
         tx.row.totals.dead += 1;
     }
     Ok(Some(repaired))

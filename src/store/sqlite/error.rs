@@ -24,7 +24,7 @@ impl From<rusqlite::Error> for Failure {
     }
 }
 
-/// The error for people: which store, what was tried, why not, what mends it.
+/// The error for operators: which store, what was tried, why not, what mends it.
 pub(super) fn store_error(store: &str, operation: Operation, failure: &Failure) -> StoreError {
     let unusable = |reason: String| StoreError::Unusable {
         store: store.to_owned(),

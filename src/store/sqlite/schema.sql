@@ -41,7 +41,7 @@ CREATE TABLE messages (
   queue        INTEGER NOT NULL REFERENCES queues,
   id           TEXT NOT NULL,
   state        INTEGER NOT NULL CHECK (state BETWEEN 2 AND 8),
-  -- Order within the state: when it is due (pending), its lease ends (unack) or it died (dead);
+  -- Order within the state: when it is due (pending), its lease expires (unack) or it died (dead);
   -- the place in line (ready, retry); as in the state before (moving); 0 (garbage).
   place        INTEGER NOT NULL,
   token        INTEGER NOT NULL DEFAULT 1099511627776, -- of its latest delivery, if it had one

@@ -64,7 +64,7 @@ impl Held {
             .optional()
     }
 
-    /// A message whose lease has ended.
+    /// A message whose lease has expired.
     pub(super) fn of_expired(connection: &Connection, seq: i64) -> rusqlite::Result<Option<Self>> {
         connection
             .prepare_cached(

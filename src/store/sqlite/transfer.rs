@@ -219,7 +219,7 @@ impl Transfer for SqliteStore {
     async fn begin_transfer(&self, queue: &QueueName, peer: &Peer) -> StoreResult<()> {
         let peer = peer.clone();
         let work = move |tx: &mut QueueTx<'_>| begin_transfer(tx, peer);
-        self.transact(Operation::Copy, queue, TxOptions::CREATE, work)
+        self.transact(Operation::BeginTransfer, queue, TxOptions::CREATE, work)
             .await?;
         Ok(())
     }

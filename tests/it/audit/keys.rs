@@ -130,7 +130,7 @@ async fn messages_without_a_payload_become_dead_letters() {
     for state in [State::Pending, State::Ready, State::Retry] {
         lost.extend_from_slice(&filled.of(state)[1..]);
     }
-    // One whose lease has ended.
+    // One whose lease has expired.
     let ended = filled.held.remove(0).id;
     change(&server, "ZADD", "unack", &["CH", "1.000", ended.as_str()]);
     lost.push(ended);
@@ -336,7 +336,7 @@ async fn a_key_of_a_wrong_type_is_named_and_the_rest_is_mended() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_buried_is_left_as_it_is() {
+async fn what_cannot_be_dead_lettered_is_left_as_it_is() {
     let (server, store, _) = filled().await;
     let () = server.command(&["SET", &key("msg:orphan"), "x"]);
     let () = server.command(&["SET", &key("history"), "not ours"]);

@@ -153,7 +153,7 @@ async fn beside_a_host_only_what_is_damaged_is_mended() {
     let host = Host::start(&server.url(), &["--queue", &handler]);
     let sent = 400;
     let mut orphans = 0;
-    let mut buried = 0;
+    let mut dead_lettered = 0;
     for n in 0..sent {
         store.send(&queue(), &[NewMessage::new("x")]).await.unwrap();
         if n % 40 == 0 {
@@ -162,11 +162,11 @@ async fn beside_a_host_only_what_is_damaged_is_mended() {
             orphans += 1;
             for findings in audit(&*store, true).await.0 {
                 assert_eq!(findings.kind, FindingKind::OrphanPayload);
-                buried += findings.dead_lettered;
+                dead_lettered += findings.dead_lettered;
             }
         }
     }
-    assert_eq!(buried, orphans);
+    assert_eq!(dead_lettered, orphans);
     crate::support::eventually("all are acked", || {
         (stats(&server.url(), "q")["totals"]["acked"] == sent).then_some(())
     });

@@ -41,7 +41,7 @@ fn the_program_says_what_is_wrong_and_what_it_did() {
         (
             &findings["kind"],
             &findings["found"],
-            &findings["buried"],
+            &findings["dead_lettered"],
             &findings["left"]
         ),
         (&"payload-missing".into(), &1.into(), &1.into(), &0.into())

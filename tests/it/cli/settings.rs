@@ -36,7 +36,7 @@ fn a_flag_for_redis_is_refused_by_a_file() {
     // By default there is a file too.
     run(None, &["stats", "--no-hash-tag"], 2);
     let other = folder.path().join("other.db").display().to_string();
-    let args = ["copy", "--from", &file, "--to", &other, "--prefix", "x"];
+    let args = ["move", "--from", &file, "--to", &other, "--prefix", "x"];
     run(None, &args, 2);
     assert!(!folder.path().join("other.db").exists());
 }
@@ -51,7 +51,7 @@ fn a_setting_for_redis_in_the_environment_leaves_a_file_alone() {
     // One of two stores is in Redis.
     let server = RedisServer::start();
     let url = server.url();
-    let args = ["copy", "--from", &file, "--to", &url, "--prefix", "x"];
+    let args = ["move", "--from", &file, "--to", &url, "--prefix", "x"];
     run(None, &args, 0);
     assert_eq!(server.command::<u64>(&["LLEN", "{x:default}:ready"]), 1);
     run(Some(&url), &["stats", "--no-hash-tag", "--prefix", "y"], 0);

@@ -8,12 +8,12 @@ use dqhost::store::{HostInfo, Page, Redriven, Retention, Settled, Settlement, St
 use super::tools::*;
 use crate::support::PATIENCE;
 
-/// A message that is rejected and buried.
+/// A message that is rejected and dead-lettered.
 async fn dead_letter(store: &dyn Store, payload: &str, retries: u32) -> MessageId {
     let id = send(store, payload, Due::NOW, retries).await;
     let claim = reserve_one(store, LONG).await.claim;
     assert_eq!(settle(store, &claim, reject()).await, Settled::Done);
-    bury(store).await;
+    collect_garbage(store).await;
     id
 }
 
@@ -21,9 +21,9 @@ pub(crate) async fn a_reject_is_final(store: &dyn Store) {
     let id = send(store, "bad", Due::NOW, 3).await;
     let claim = reserve_one(store, LONG).await.claim;
     assert_eq!(settle(store, &claim, reject()).await, Settled::Done);
-    // Counted as dead at once, whether or not it is buried yet.
+    // Counted as dead at once, whether or not it is one yet.
     assert_eq!(depths(store).await, [0, 0, 0, 0, 1]);
-    bury(store).await;
+    collect_garbage(store).await;
     assert_eq!(depths(store).await, [0, 0, 0, 0, 1]);
     assert_eq!(state_of(store, &id).await, Some(State::Dead));
     assert!(reserve(store, 1, LONG).await.is_empty());
@@ -47,7 +47,7 @@ pub(crate) async fn a_dead_letter_keeps_what_is_known(store: &dyn Store) {
         };
         settle(store, &claim, how).await;
     }
-    bury(store).await;
+    collect_garbage(store).await;
     let record = store.get(&queue(), &message.id).await.unwrap().unwrap();
     assert_eq!(
         (record.state, record.attempts, record.retries_left),
@@ -72,7 +72,7 @@ pub(crate) async fn a_redrive_is_a_new_message_with_the_whole_budget(store: &dyn
     settle(store, &claim, nack(None)).await;
     let claim = reserve_one(store, LONG).await.claim;
     settle(store, &claim, reject()).await;
-    bury(store).await;
+    collect_garbage(store).await;
     let ids = [message.id.clone(), message.id.clone(), MessageId::new()];
     let answers = store.redrive(&queue(), &ids, None).await.unwrap();
     let Redriven::As(new) = &answers[0] else {
@@ -211,14 +211,14 @@ pub(crate) async fn dead_letters_are_listed_latest_first_in_pages(store: &dyn St
     }
 }
 
-pub(crate) async fn what_is_not_buried_yet_is_listed_in_pages(store: &dyn Store) {
+pub(crate) async fn what_is_no_dead_letter_yet_is_listed_in_pages(store: &dyn Store) {
     let mut ids = Vec::new();
     for _ in 0..5 {
         ids.push(send(store, "a", Due::NOW, 3).await);
         let claim = reserve_one(store, LONG).await.claim;
         settle(store, &claim, reject()).await;
     }
-    // One that was buried meanwhile is dead.
+    // One that was dead-lettered meanwhile is dead.
     let mut listed = Vec::new();
     for state in [State::Garbage, State::Dead] {
         for offset in (0..).step_by(2) {

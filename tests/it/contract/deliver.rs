@@ -151,7 +151,7 @@ pub(crate) async fn a_message_runs_as_often_as_its_retries_and_once_more(store: 
                 Settled::Done
             );
         }
-        bury(store).await;
+        collect_garbage(store).await;
         assert!(reserve(store, 1, LONG).await.is_empty());
         let record = store.get(&queue(), &id).await.unwrap().unwrap();
         assert_eq!((record.state, record.attempts), (State::Dead, retries + 1));
@@ -358,19 +358,19 @@ pub(crate) async fn one_step_moves_a_bounded_number(store: &dyn Store) {
         })
         .collect();
     store.send(&queue(), &batch).await.unwrap();
-    let (mut promoted, mut expired, mut buried) = (0, 0, 0);
+    let (mut promoted, mut expired, mut dead_lettered) = (0, 0, 0);
     while promoted < count {
         let advanced = advance_until(store, |advanced| advanced.promoted > 0).await;
         assert!(advanced.promoted <= BATCH_MAX);
         promoted += advanced.promoted;
     }
     while !reserve(store, BATCH_MAX, SHORT).await.is_empty() {}
-    while buried < count {
+    while dead_lettered < count {
         let advanced = advance_until(store, |a| a.expired + a.dead_lettered > 0).await;
         assert!(advanced.expired <= BATCH_MAX && advanced.dead_lettered <= BATCH_MAX);
         expired += advanced.expired;
-        buried += advanced.dead_lettered;
+        dead_lettered += advanced.dead_lettered;
     }
-    assert_eq!((promoted, expired, buried), (count, count, count));
+    assert_eq!((promoted, expired, dead_lettered), (count, count, count));
     assert_eq!(depths(store).await, [0, 0, 0, 0, count as u64]);
 }

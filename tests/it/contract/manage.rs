@@ -143,7 +143,7 @@ pub(crate) async fn an_overview_tells_how_a_queue_stands(store: &dyn Store) {
     send(store, "dead", Due::NOW, 3).await;
     let claim = reserve_one(store, LONG).await.claim;
     settle(store, &claim, reject()).await;
-    bury(store).await;
+    collect_garbage(store).await;
     let backing_off = send_failing(store, 3, Some(LONG)).await;
     send_failing(store, 1, None).await;
     assert_eq!(reserve_one(store, LONG).await.attempt, 2);
@@ -226,7 +226,7 @@ pub(crate) async fn what_waits_can_be_made_due_now(store: &dyn Store) {
     let dead = send(store, "dead", Due::NOW, 3).await;
     let claim = reserve_one(store, LONG).await.claim;
     settle(store, &claim, reject()).await;
-    bury(store).await;
+    collect_garbage(store).await;
     let retry = send_failing(store, 3, None).await;
     let backing_off = send_failing(store, 3, Some(LONG)).await;
     let in_flight = send(store, "in flight", Due::NOW, 3).await;
@@ -354,7 +354,7 @@ pub(crate) async fn an_edited_redrive_is_a_new_message_and_keeps_the_dead_letter
     settle(store, &claim, nack(None)).await;
     let claim = reserve_one(store, LONG).await.claim;
     settle(store, &claim, reject()).await;
-    bury(store).await;
+    collect_garbage(store).await;
     let dead = store.get(&queue(), &message.id).await.unwrap();
     let id = &message.id;
     let totals = store.counts(&queue()).await.unwrap().totals;

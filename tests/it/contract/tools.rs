@@ -105,7 +105,7 @@ pub(crate) async fn advance_until(store: &dyn Store, done: impl Fn(&Advanced) ->
 }
 
 /// Buries what is in garbage.
-pub(crate) async fn bury(store: &dyn Store) {
+pub(crate) async fn collect_garbage(store: &dyn Store) {
     advance_until(store, |advanced| advanced.dead_lettered > 0).await;
 }
 

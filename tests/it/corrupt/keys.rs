@@ -249,7 +249,7 @@ async fn totals_that_are_no_numbers_stop_nothing() {
         Settled::Done
     );
     assert_eq!(settle(&*store, &b.claim, nack(None)).await, Settled::Done);
-    bury(&*store).await;
+    collect_garbage(&*store).await;
     store.redrive(&queue(), &[dead], None).await.unwrap();
     let counts = store.counts(&queue()).await.unwrap();
     assert_eq!((counts.ready, counts.dead, counts.totals.sent), (1, 0, 0));

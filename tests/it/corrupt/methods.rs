@@ -67,7 +67,7 @@ pub(super) async fn look(store: &dyn Store, queue: &QueueName, ids: &[MessageId]
     }
 }
 
-/// What a host does, until nothing more comes or it was often enough: a message whose lease ends at
+/// What a host does, until nothing more comes or it was often enough: a message whose lease expires at
 /// once comes again and again.
 pub(super) async fn handle(store: &dyn Store, queue: &QueueName) {
     for turn in 0..6 {

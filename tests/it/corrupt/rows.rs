@@ -144,7 +144,7 @@ async fn make(path: &std::path::Path) -> Vec<MessageId> {
     }
     let [a, b, c, _d] = reserve(&store, 4, LONG).await.try_into().unwrap();
     settle(&store, &a.claim, reject()).await;
-    bury(&store).await;
+    collect_garbage(&store).await;
     settle(&store, &b.claim, reject()).await;
     settle(&store, &c.claim, nack(None)).await;
     let later = NewMessage {

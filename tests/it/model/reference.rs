@@ -235,7 +235,7 @@ impl Reference {
         }
     }
 
-    /// When the next message is due or the next lease ends.
+    /// When the next message is due or the next lease expires.
     pub(crate) fn next(&self) -> Option<Span> {
         self.next_but_for(&[])
     }

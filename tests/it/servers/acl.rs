@@ -228,7 +228,7 @@ fn one_that_dies_and_one_that_stops(server: &Server, host: &str, sleeper: &str) 
         let counts = stats(&url, "slow");
         (counts["dead"] == 0 && counts["totals"]["deleted"] != 0).then_some(())
     });
-    eventually("the lease has ended", || {
+    eventually("the lease has expired", || {
         let counts = stats(&url, "slow");
         (counts["totals"]["expired"] == 1 && counts["unack"] == 1).then_some(())
     });

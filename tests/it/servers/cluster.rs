@@ -46,7 +46,7 @@ impl Cluster {
                 let () = node.command(&["CLUSTER", "ADDSLOTSRANGE", from, to]);
             }
             let port = nodes[0].port.to_string();
-            let () = node.command(&["CLUSTER", "BEGIN_TRANSFER", "127.0.0.1", &port]);
+            let () = node.command(&["CLUSTER", "MEET", "127.0.0.1", &port]);
         }
         let cluster = Self { nodes, ids };
         cluster.wait_until_ok(3 + replicas);

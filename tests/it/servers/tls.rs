@@ -256,7 +256,7 @@ fn the_password_may_be_in_a_file() {
     for (from, to) in [(&*url, db), (db, &*url)] {
         run(
             None,
-            &[&["copy", "--from", from, "--to", to][..], &flag].concat(),
+            &[&["move", "--from", from, "--to", to][..], &flag].concat(),
             0,
         );
     }

@@ -45,7 +45,7 @@ pub(super) enum Repair {
     /// It stays in this place and is nowhere else.
     Keep(u32),
     /// It becomes a dead letter.
-    Bury,
+    DeadLetter,
     /// A host has it in flight, so it stays as it is.
     Wait,
     /// It stays as it is.
@@ -85,7 +85,7 @@ impl Presence {
         match () {
             // Nobody knows what it is.
             () if self.has(NO_STRING) => Repair::None,
-            () if places == 0 && self.has(PAYLOAD) => Repair::Bury,
+            () if places == 0 && self.has(PAYLOAD) => Repair::DeadLetter,
             () if places == 0 => Repair::Forget,
             // A copy may have put it into another store already, where it will be handled; here it
             // must not be, and yet a handler may be at work.
@@ -97,7 +97,7 @@ impl Presence {
             () if is_in_hand => Repair::Wait,
             // The ack of a delayqueue consumer left it: hosts drop it.
             () if !self.has(COUNTS | DEAD | GARBAGE) => Repair::Forget,
-            () => first(&[DEAD, GARBAGE]).map_or(Repair::Bury, Repair::Keep),
+            () => first(&[DEAD, GARBAGE]).map_or(Repair::DeadLetter, Repair::Keep),
         }
     }
 }
@@ -136,7 +136,9 @@ mod tests {
                 let lease = if place == UNACK { LEASE_RUNS } else { 0 };
                 base | place | marks.0 & lease | fields & !stale(place)
             }
-            Repair::Bury => base | DEAD | ATTEMPTS | HISTORY | fields & !stale(DEAD) & !COUNTS,
+            Repair::DeadLetter => {
+                base | DEAD | ATTEMPTS | HISTORY | fields & !stale(DEAD) & !COUNTS
+            }
             Repair::Wait | Repair::None => marks.0,
         })
     }
@@ -181,7 +183,7 @@ mod tests {
         for place in [PENDING, READY, UNACK, RETRY] {
             for marks in [place, place | ATTEMPTS | HISTORY | DUE] {
                 assert_eq!(Presence(marks).repair(), Repair::Forget);
-                assert_eq!(Presence(marks | COUNTS).repair(), Repair::Bury);
+                assert_eq!(Presence(marks | COUNTS).repair(), Repair::DeadLetter);
             }
         }
         assert_eq!(Presence(UNACK | LEASE_RUNS).repair(), Repair::Wait);

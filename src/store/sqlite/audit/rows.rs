@@ -177,7 +177,7 @@ impl Row {
         Repaired {
             kind,
             row: right,
-            remedy: Remedy::Buried,
+            remedy: Remedy::DeadLettered,
         }
     }
 }
@@ -222,7 +222,7 @@ mod tests {
         let repaired = lost(signed(NOW_MS)).repaired(NOW_MS).unwrap();
         assert_eq!(
             (repaired.remedy, repaired.row.state),
-            (Remedy::Buried, DEAD)
+            (Remedy::DeadLettered, DEAD)
         );
     }
 
