@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use redis::Cmd;
 
-use self::client::Client;
 use self::decode::{decode, text, unexpected};
 use self::foreign::Walks;
 use self::keys::{Keys, Naming};
 use self::prefetch::PayloadPrefetch;
 use self::scripts::Script;
+use self::transport::client::Client;
 use self::wake::Wake;
 use super::Operation;
 use super::common::ms;
@@ -25,18 +25,15 @@ use super::{
     Settlement, StoreError, StoreResult,
 };
 use crate::message::{
-    Claim, Delivery, Due, MessageId, NewMessage, QueueName, Record, Sent, State, Token,
+    Claim, Delivery, MessageId, NewMessage, QueueName, Record, Sent, State, Token,
 };
 
 mod advance;
+mod args;
 mod audit;
-mod client;
-mod cluster;
-mod connection;
 mod decode;
 mod deliver;
 mod discover;
-mod faults;
 mod foreign;
 mod hosts;
 mod inspect;
@@ -49,16 +46,15 @@ mod queues;
 mod reserved;
 mod scripts;
 mod send;
-mod sentinel;
-mod server;
 mod settle;
 mod transfer;
+mod transport;
 mod wake;
 mod wrong_key;
 
 pub use keys::{KeyPrefix, KeyPrefixError};
 pub use open::RedisOptions;
-pub use server::{Access, UrlFacts, facts};
+pub use transport::server::{Access, UrlFacts, facts};
 
 /// A queue store in one Redis server, in one that sentinels watch, or in a cluster.
 pub struct RedisStore {

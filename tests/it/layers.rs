@@ -1,5 +1,7 @@
 //! Imports point down only: a module uses those to the left of it.
 
+mod circles;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use tokio::sync::mpsc;
 
-use super::super::{is_known, not_there};
 use super::{Command, Notice, Shared, Stage, lock, tasks};
+use crate::control::{is_known, not_there};
 use crate::message::{MessageId, NewMessage, QueueName};
 use crate::store::{Cancelled, Redriven, Rescheduled, StoreResult};
 use crate::text::{human_duration, printable};

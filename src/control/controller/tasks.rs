@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::super::{Bulk, Command, Filter};
 use super::{Notice, Shared, TaskView, lock, scan};
+use crate::control::{Bulk, Command, Filter};
 use crate::message::{MessageId, QueueName};
 use crate::store::{Redriven, StoreResult};
 use crate::text::{cut, printable};

@@ -4,10 +4,10 @@ use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 
-use super::super::state::State;
-use super::super::theme::Theme;
 use super::overview::bar;
 use crate::control::{FailedAt, QueueView};
+use crate::dashboard::state::State;
+use crate::dashboard::theme::Theme;
 use crate::text::short_number;
 
 /// From this many rows on there is a bar for each attempt, of so many attempts.

@@ -5,10 +5,10 @@ use std::time::Duration;
 use ratatui::style::Modifier;
 use ratatui::text::{Line, Span};
 
-use super::super::rates::Flow;
-use super::super::state::{State, ZOOMS};
 use super::overview::{rate, whole};
 use crate::control::{Quantiles, QueueView};
+use crate::dashboard::rates::Flow;
+use crate::dashboard::state::{State, ZOOMS};
 use crate::text::human_duration;
 
 /// Graphs of the last minutes, and how long things took.

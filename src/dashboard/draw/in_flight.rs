@@ -7,8 +7,8 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::Line;
 
-use super::super::state::State;
 use super::{put, row, safe};
+use crate::dashboard::state::State;
 use crate::text::human_duration;
 
 pub(super) fn draw(state: &State, now: Instant, area: Rect, buffer: &mut Buffer) {

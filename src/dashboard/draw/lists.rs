@@ -7,9 +7,9 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
-use super::super::state::{Reasons, STATES, Screen, State};
 use super::{put, row, safe, short_id, until};
 use crate::control::{FILTERED_MAX, GROUPED_MAX};
+use crate::dashboard::state::{Reasons, STATES, Screen, State};
 use crate::message::{Record, State as MessageState};
 use crate::text::{payload, short_number};
 

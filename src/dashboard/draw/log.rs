@@ -5,10 +5,10 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::Line;
 
-use super::super::state::State;
-use super::super::theme::Theme;
 use super::{put, safe};
 use crate::control::{LogLevel, LogLine};
+use crate::dashboard::state::State;
+use crate::dashboard::theme::Theme;
 
 /// The line with the second of the day only, if it begins with a time.
 fn without_date(line: &str) -> String {

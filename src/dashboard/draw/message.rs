@@ -8,9 +8,9 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
-use super::super::state::{Opened, PayloadView, State};
-use super::super::theme::Theme;
 use super::{put, safe, until};
+use crate::dashboard::state::{Opened, PayloadView, State};
+use crate::dashboard::theme::Theme;
 use crate::message::{Attempt, HistoryEntry, Record, State as MessageState};
 use crate::text::{hex, human_duration, printable, printable_json};
 

@@ -7,11 +7,11 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Paragraph, Widget, Wrap};
 use ratatui_textarea::TextArea;
 
-use super::super::keymap::{self, Scope};
-use super::super::prompt::{Kind, Prompt};
-use super::super::state::{Modal, Question, State};
-use super::super::theme::Theme;
 use super::{pop_up, put, safe};
+use crate::dashboard::keymap::{self, Scope};
+use crate::dashboard::prompt::{Kind, Prompt};
+use crate::dashboard::state::{Modal, Question, State};
+use crate::dashboard::theme::Theme;
 use crate::message::MessageId;
 
 /// The most rows of the prompt.

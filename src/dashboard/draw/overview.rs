@@ -7,11 +7,11 @@ use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 
-use super::super::rates::{Flow, Rates};
-use super::super::state::State;
-use super::super::theme::Theme;
 use super::{attempts, graphs, oldest, put, row, safe, until};
 use crate::control::QueueView;
+use crate::dashboard::rates::{Flow, Rates};
+use crate::dashboard::state::State;
+use crate::dashboard::theme::Theme;
 use crate::text::{human_duration, short_number};
 
 /// Rows of the table of queues at most, where there is more to show.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use ratatui_textarea::TextArea;
 
-use super::super::keymap::Scope;
 use super::question::Question;
 use crate::control::Filter;
+use crate::dashboard::keymap::Scope;
 use crate::message::{MessageId, QueueName, Record};
 
 /// The screens.

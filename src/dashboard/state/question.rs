@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use crossterm::event::{KeyCode, KeyEvent};
 
-use super::super::keymap::{self, Action, Key, Scope};
 use super::{Modal, State};
 use crate::control::Command;
+use crate::dashboard::keymap::{self, Action, Key, Scope};
 
 /// More messages than this are destroyed only after their number was typed.
 const DESTROYED_BY_ONE_KEY_MAX: usize = 100;

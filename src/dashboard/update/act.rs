@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
-use super::super::keymap::{Action, Scope};
-use super::super::prompt::{Kind, text_area};
-use super::super::state::{Modal, PayloadView, Question, Reasons, STATES, Screen, State};
 use super::Effect;
 use crate::control::{Bulk, Command};
+use crate::dashboard::keymap::{Action, Scope};
+use crate::dashboard::prompt::{Kind, text_area};
+use crate::dashboard::state::{Modal, PayloadView, Question, Reasons, STATES, Screen, State};
 use crate::message::{Due, MessageId, QueueName, State as MessageState};
 use crate::text::printable;
 

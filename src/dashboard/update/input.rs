@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
-use super::super::keymap::Action;
-use super::super::prompt::{CommandParser, Kind};
-use super::super::state::{Modal, Screen, State};
 use super::Effect;
 use crate::control::{Command, Line};
+use crate::dashboard::keymap::Action;
+use crate::dashboard::prompt::{CommandParser, Kind};
+use crate::dashboard::state::{Modal, Screen, State};
 
 impl State {
     pub(super) fn on_answer(&mut self, action: Action, now: Instant) -> Vec<Effect> {

@@ -1,8 +1,8 @@
 //! From screen to screen, from line to line.
 
-use super::super::keymap::{Action, Scope};
-use super::super::state::{Modal, STATES, Screen, State, ZOOMS};
 use crate::control::Filter;
+use crate::dashboard::keymap::{Action, Scope};
+use crate::dashboard::state::{Modal, STATES, Screen, State, ZOOMS};
 
 impl State {
     /// Shows a screen from its start.

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
 
+use super::args::FAIL_STEP;
 use super::decode::{decode, unexpected};
-use super::deliver::FAIL_STEP;
 use super::foreign::{adopt, persist, with_payloads};
 use super::keys::Keys;
 use super::scripts::Script;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, Value};
 
 use super::advance::{ADVANCE, promote, since};
+use super::args::add_claim;
 use super::decode::{bytes, decode, settled, unexpected};
 use super::foreign::{is_foreign, persist};
 use super::keys::Keys;
@@ -18,23 +19,10 @@ use super::{
     StoreResult, evalsha, ms, scripts,
 };
 
-/// Messages whose history a script rewrites at most: each may be 6 KiB.
-pub(super) const FAIL_STEP: usize = 100;
-
 const RESERVE: Operation = Operation::Reserve;
 
 /// Payloads that are read in one request, so that it ends well within a request's time limit.
 const PAYLOADS_STEP: usize = 64;
-
-/// Appends a claim as the scripts take it: id, retries left, "failed:released".
-pub(super) fn add_claim(command: &mut Cmd, claim: &Claim) {
-    let (left, attempts) = claim
-        .token
-        .0
-        .split_once('/')
-        .unwrap_or((&claim.token.0, ""));
-    command.arg(claim.id.as_str()).arg(left).arg(attempts);
-}
 
 /// Reservations in a row, while ids are removed instead of given out.
 const REFILLS_MAX: usize = 100;

@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 
 use redis::{Cmd, Value};
 
-use super::client::Client;
 use super::decode::{decode, text};
 use super::inspect::command;
 use super::keys::Keys;
+use super::transport::client::Client;
 use super::{QueueName, RedisStore, StoreResult};
 use crate::store::{Discovered, Operation};
 

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use redis::Cmd;
 
+use super::args::add_claim;
 use super::decode::unexpected;
-use super::deliver::add_claim;
 use super::keys::Keys;
 use super::scripts::Script;
 use super::{BATCH_MAX, Claim, MessageId, QueueName, RedisStore, StoreResult, evalsha, scripts};

@@ -3,19 +3,14 @@
 use async_trait::async_trait;
 use redis::Value;
 
+use super::args::{due_arg, retries_arg};
 use super::decode::{text, unexpected};
-use super::send::due_arg;
 use super::{RedisStore, evalsha, scripts};
 use crate::message::{Due, MessageId, NewMessage, QueueName};
 use crate::store::common::ms;
 use crate::store::{
     BATCH_MAX, Cancelled, Manage, Operation, Redriven, Rescheduled, Retention, StoreResult,
 };
-
-/// A budget as the scripts take it.
-fn retries_arg(retries: Option<u32>) -> String {
-    retries.map_or(String::new(), |n| n.to_string())
-}
 
 #[async_trait]
 impl Manage for RedisStore {

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::sync::atomic::AtomicBool;
 
-use super::client::Client;
-use super::cluster::Cluster;
 use super::foreign::Walks;
 use super::keys::{KeyPrefix, Naming};
 use super::prefetch::PayloadPrefetch;
-use super::server::{Access, Server};
+use super::transport::client::Client;
+use super::transport::cluster::Cluster;
+use super::transport::server::{Access, Server};
 use super::wake::SubscriptionSource;
 use super::{Arc, Mutex, RedisStore, StoreError, StoreResult, Wake, text};
 use crate::store::Operation;

@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 
 use redis::Cmd;
 
-use super::client::Client;
+use super::transport::client::Client;
 use super::{QueueName, RedisStore, StoreError, StoreResult};
 use crate::store::Operation;
 

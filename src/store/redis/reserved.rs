@@ -94,7 +94,7 @@ pub(super) fn reserved(mut answer: Vec<Value>, prefetch: &[MessageId]) -> Reserv
 
 #[cfg(test)]
 mod tests {
-    use super::super::deliver::add_claim;
+    use super::super::args::add_claim;
     use super::*;
     use proptest::prelude::*;
 

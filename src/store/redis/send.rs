@@ -5,34 +5,13 @@ use crate::store::SendMessages;
 use async_trait::async_trait;
 use redis::Cmd;
 
+use super::args::add_message;
 use super::decode::{text, unexpected};
 use super::keys::Keys;
 use super::{
-    Due, MessageId, NewMessage, QueueName, RedisStore, Sent, StoreResult, evalsha, evalsha_ro, ms,
-    scripts,
+    MessageId, NewMessage, QueueName, RedisStore, Sent, StoreResult, evalsha, evalsha_ro, scripts,
 };
-use crate::store::common::{headers_json, send_steps};
-
-/// A due time as the scripts take it: "+N" for N ms from now, else unix ms.
-pub(super) fn due_arg(due: Due) -> String {
-    match due {
-        Due::In(delay) => format!("+{}", ms(delay)),
-        Due::At(at_ms) => at_ms.to_string(),
-    }
-}
-
-/// Appends a new message as the scripts take it: id, payload, due, retries, headers, window, and where
-/// its id was found, "" when nobody has looked.
-pub(super) fn add_message(command: &mut Cmd, message: &NewMessage, place: &str) {
-    command
-        .arg(message.id.as_str())
-        .arg(message.payload.as_slice())
-        .arg(due_arg(message.due))
-        .arg(message.retries)
-        .arg(headers_json(&message.headers))
-        .arg(ms(message.dedup_window))
-        .arg(place);
-}
+use crate::store::common::send_steps;
 
 /// What `send` says of a message that it has not sent, since somebody has to look where its id is.
 const LOOK_FIRST: i64 = -1;

@@ -9,11 +9,10 @@ use std::sync::Arc;
 
 use redis::Cmd;
 
+use super::args::{FAIL_STEP, add_claim, add_message};
 use super::decode::{decode, settled, unexpected};
-use super::deliver::{FAIL_STEP, add_claim};
-use super::faults::is_full;
 use super::keys::Keys;
-use super::send::add_message;
+use super::transport::faults::is_full;
 use super::{
     Claim, NewMessage, QueueName, RedisStore, Settled, Settlement, StoreError, StoreResult,
     evalsha, ms, scripts,

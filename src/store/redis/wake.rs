@@ -8,10 +8,10 @@ use futures_util::StreamExt;
 use redis::RedisResult;
 use tokio::task::JoinHandle;
 
-use super::cluster::{Cluster, NodeAddr};
-use super::connection::within;
 use super::prefetch::PayloadPrefetch;
-use super::server::Server;
+use super::transport::cluster::Cluster;
+use super::transport::server::{NodeAddr, Server};
+use super::transport::timeouts::within;
 use crate::store::notifier::Notifier;
 
 /// How often a silent subscription is asked whether it still lives, at least.

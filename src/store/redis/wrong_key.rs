@@ -2,8 +2,8 @@
 
 use redis::{Arg, Cmd, RedisError, RedisResult, Value};
 
-use super::connection::Connection;
 use super::keys::Keys;
+use super::transport::connection::Connection;
 use crate::text::cut;
 
 /// What Redis calls this error.

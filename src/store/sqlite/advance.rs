@@ -5,15 +5,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rusqlite::{Connection, params};
 
+use super::SqliteStore;
 use super::error::Failure;
-use super::queue::{QueueRow, QueueTx, code, count, signed, unsigned};
+use super::queue::{QueueRow, QueueTx, code, count, signed, unsigned, waiting_state};
 use super::send::first_place_in;
 use super::settle::{Failed, Held};
 use super::transaction::TxOptions;
-use super::{SqliteStore, deliver};
 use crate::clock::Now;
-use crate::message::{Attempt, Delivery, QueueName, State};
-use crate::store::{Advance, Advanced, Operation, Reservation, StoreResult};
+use crate::message::{Attempt, QueueName, State};
+use crate::store::{Advance, Advanced, Operation, StoreResult};
 
 /// Messages that one step of each duty in an `advance` moves at most, so that other writers get
 /// their turn within milliseconds.
@@ -89,16 +89,7 @@ pub(super) fn advance(tx: &mut QueueTx<'_>) -> Result<Advanced, Failure> {
     after_promotion(tx, promoted)
 }
 
-pub(super) fn advance_and_reserve(
-    tx: &mut QueueTx<'_>,
-    wanted: Reservation,
-) -> Result<(Advanced, Vec<Delivery>), Failure> {
-    let promoted = promote(tx)?;
-    let deliveries = deliver::reserve(tx, wanted)?;
-    Ok((after_promotion(tx, promoted)?, deliveries))
-}
-
-fn after_promotion(tx: &mut QueueTx<'_>, promoted: usize) -> Result<Advanced, Failure> {
+pub(super) fn after_promotion(tx: &mut QueueTx<'_>, promoted: usize) -> Result<Advanced, Failure> {
     let expired = expire(tx)?;
     let dead_lettered = dead_letter(tx)?;
     let more = promoted.max(expired).max(dead_lettered) == ADVANCE_STEP;
@@ -133,7 +124,7 @@ fn first_up_to(tx: &QueueTx<'_>, state: State, place: i64) -> rusqlite::Result<V
 }
 
 /// pending -> ready, or retry for what failed before.
-fn promote(tx: &mut QueueTx<'_>) -> Result<usize, Failure> {
+pub(super) fn promote(tx: &mut QueueTx<'_>) -> Result<usize, Failure> {
     if tx.row.depth(State::Pending) == 0 {
         return Ok(0);
     }
@@ -142,21 +133,12 @@ fn promote(tx: &mut QueueTx<'_>) -> Result<usize, Failure> {
         .tx
         .prepare_cached("UPDATE messages SET state = ?2, place = ?3 WHERE seq = ?1")?;
     for &(seq, failed) in &due {
-        let to = waiting(failed);
+        let to = waiting_state(failed);
         let place = tx.last_place();
         update.execute(params![seq, code(to), place])?;
         tx.moved(Some(State::Pending), Some(to));
     }
     Ok(due.len())
-}
-
-/// Where a message waits for a slot.
-pub(super) fn waiting(failed: i64) -> State {
-    if failed > 0 {
-        State::Retry
-    } else {
-        State::Ready
-    }
 }
 
 /// unack -> retry, or garbage when no retries are left: their leases have expired.

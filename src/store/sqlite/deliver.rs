@@ -33,7 +33,7 @@ impl Deliver for SqliteStore {
         queue: &QueueName,
         wanted: Reservation,
     ) -> StoreResult<(Advanced, Vec<Delivery>)> {
-        let work = move |tx: &mut QueueTx<'_>| advance::advance_and_reserve(tx, wanted);
+        let work = move |tx: &mut QueueTx<'_>| advance_and_reserve_in(tx, wanted);
         let done = self
             .transact(Operation::Reserve, queue, TxOptions::PASSING, work)
             .await?;
@@ -60,6 +60,15 @@ impl Deliver for SqliteStore {
     async fn wait(&self, queues: &[QueueName]) {
         self.wake.notified(queues).await;
     }
+}
+
+fn advance_and_reserve_in(
+    tx: &mut QueueTx<'_>,
+    wanted: Reservation,
+) -> Result<(Advanced, Vec<Delivery>), Failure> {
+    let promoted = advance::promote(tx)?;
+    let deliveries = reserve(tx, wanted)?;
+    Ok((advance::after_promotion(tx, promoted)?, deliveries))
 }
 
 /// ready, retry -> unack.

@@ -3,9 +3,8 @@
 use async_trait::async_trait;
 use rusqlite::{OptionalExtension, params};
 
-use super::advance::waiting;
 use super::error::Failure;
-use super::queue::{QueueTx, code, signed, state};
+use super::queue::{QueueTx, code, signed, state, waiting_state};
 use super::send::{due_ms, first_place_in};
 use super::transaction::TxOptions;
 use super::{DiskReserve, SqliteStore, retention};
@@ -143,7 +142,7 @@ pub(super) fn reschedule(
         };
         if !is_now || from == State::Pending {
             let (to, place) = if is_now {
-                (waiting(failed), tx.last_place())
+                (waiting_state(failed), tx.last_place())
             } else {
                 (State::Pending, signed(due_ms))
             };

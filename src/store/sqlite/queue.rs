@@ -288,3 +288,12 @@ impl<'t> QueueTx<'t> {
         self.row.delivery
     }
 }
+
+/// Where a message waits for a slot.
+pub(super) fn waiting_state(failed: i64) -> State {
+    if failed > 0 {
+        State::Retry
+    } else {
+        State::Ready
+    }
+}

@@ -5,9 +5,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::advance::waiting;
 use super::error::Failure;
-use super::queue::{QueueTx, code, signed, text};
+use super::queue::{QueueTx, code, signed, text, waiting_state};
 use super::transaction::TxOptions;
 use super::{DiskReserve, SqliteStore, send};
 use crate::message::{Attempt, Claim, Outgoing, QueueName, State};
@@ -197,7 +196,7 @@ pub(super) fn release(tx: &mut QueueTx<'_>, claims: &[Claim]) -> Result<Vec<Sett
             answers.push(Settled::LeaseLost);
             continue;
         };
-        let to = waiting(held.failed);
+        let to = waiting_state(held.failed);
         let place = tx.first_place();
         tx.tx
             .prepare_cached(

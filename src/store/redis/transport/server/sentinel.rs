@@ -8,8 +8,8 @@ use redis::{
     AsyncConnectionConfig, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError, RedisResult,
 };
 
-use super::connection::within_limit;
-use super::server::{Node, Server, mistake};
+use super::{Node, Server, mistake};
+use crate::store::redis::transport::timeouts::within_limit;
 
 /// The port of a sentinel that is named without one.
 const PORT: u16 = 26_379;

@@ -9,10 +9,12 @@ use redis::{
     IntoConnectionInfo, RedisConnectionInfo, RedisError, RedisResult, TlsCertificates,
 };
 
-use super::sentinel::{self, Sentinels};
+use self::sentinel::Sentinels;
 use crate::files;
 use crate::store::address::Endpoints;
 use crate::store::{StoreError, StoreResult};
+
+mod sentinel;
 
 /// The most bytes of a file with a password.
 const PASSWORD_MAX: u64 = 4096;
@@ -39,10 +41,13 @@ pub struct Access {
 }
 
 /// A host and a port.
-pub(super) type Node = (String, u16);
+pub(crate) type Node = (String, u16);
+
+/// A place to connect to; none is the one in the URL.
+pub(crate) type NodeAddr = Option<Node>;
 
 /// One server or a cluster, however many connections there are to it.
-pub(super) struct Server {
+pub(crate) struct Server {
     /// From the URL.
     info: ConnectionInfo,
     /// Those that know its address, if it is not in the URL.
@@ -103,7 +108,7 @@ fn parse(url: &str) -> Result<(ConnectionInfo, Option<Sentinels>), String> {
 }
 
 /// A mistake of the operator's, in a form that [`super::faults::store_error`] shows as it is.
-pub(super) fn mistake(what: String) -> RedisError {
+pub(crate) fn mistake(what: String) -> RedisError {
     RedisError::from((ErrorKind::InvalidClientConfig, "cannot be used", what))
 }
 
@@ -144,7 +149,7 @@ async fn password(path: &Path) -> RedisResult<String> {
 }
 
 impl Server {
-    pub(super) fn new(url: &str, access: Access) -> StoreResult<Self> {
+    pub(crate) fn new(url: &str, access: Access) -> StoreResult<Self> {
         let (info, sentinels) = parse(url).map_err(|reason| StoreError::Unusable {
             store: "the Redis URL".to_owned(),
             reason,
@@ -173,7 +178,7 @@ impl Server {
 
     /// What makes one connection, to a node of a cluster or to whatever the URL leads to now, with what
     /// the files hold now.
-    pub(super) async fn client(&self, node: Option<&Node>) -> RedisResult<RedisClient> {
+    pub(crate) async fn client(&self, node: Option<&Node>) -> RedisResult<RedisClient> {
         let addr = match (node, &self.sentinels) {
             (Some(node), _) => self.addr(node),
             (None, Some(sentinels)) => self.addr(&sentinels.master(self).await?),
@@ -187,13 +192,13 @@ impl Server {
     }
 
     /// What makes a connection to a sentinel. It has no password of its own.
-    pub(super) async fn sentinel(&self, node: &Node) -> RedisResult<RedisClient> {
+    pub(crate) async fn sentinel(&self, node: &Node) -> RedisResult<RedisClient> {
         self.client_at(self.addr(node), RedisConnectionInfo::default())
             .await
     }
 
     /// Keeps handlers away from an address.
-    pub(super) fn note(&self, (host, port): &Node) {
+    pub(crate) fn note(&self, (host, port): &Node) {
         self.access.endpoints.add(host, *port);
     }
 

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::runtime::Handle;
 
-use super::cluster::{Cluster, NodeAddr, Redirect, redirect, slot_of};
+use super::cluster::{Cluster, Redirect, redirect, slot_of};
 use super::connection::Connection;
 use super::faults::store_error;
-use super::server::Server;
+use super::server::{NodeAddr, Server};
 use crate::store::{StoreError, StoreResult};
 
 /// How long commands wait for a cluster that is being changed. It is less than the time limit of an
@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 
 /// A way to the server or the servers, with connections of its own.
-pub(super) struct Client {
+pub(crate) struct Client {
     name: Arc<str>,
     to: To,
 }
@@ -43,12 +43,12 @@ struct Nodes {
 
 impl Client {
     /// To whatever the URL leads to.
-    pub(super) fn to_one(server: &Arc<Server>) -> Self {
+    pub(crate) fn to_one(server: &Arc<Server>) -> Self {
         Self::to_node(server, None)
     }
 
     /// To one node of a cluster.
-    pub(super) fn to_node(server: &Arc<Server>, place: NodeAddr) -> Self {
+    pub(crate) fn to_node(server: &Arc<Server>, place: NodeAddr) -> Self {
         Self {
             name: Arc::clone(&server.name),
             to: To::One(Connection::new(
@@ -59,7 +59,7 @@ impl Client {
         }
     }
 
-    pub(super) fn to_cluster(cluster: &Arc<Cluster>) -> Self {
+    pub(crate) fn to_cluster(cluster: &Arc<Cluster>) -> Self {
         Self {
             name: Arc::clone(&cluster.server.name),
             to: To::Cluster(Nodes {
@@ -71,7 +71,7 @@ impl Client {
     }
 
     /// A way to each master of a cluster; none for one server.
-    pub(super) async fn masters(&self, operation: Operation) -> StoreResult<Option<Vec<Self>>> {
+    pub(crate) async fn masters(&self, operation: Operation) -> StoreResult<Option<Vec<Self>>> {
         let To::Cluster(nodes) = &self.to else {
             return Ok(None);
         };
@@ -86,7 +86,7 @@ impl Client {
     }
 
     /// Sends commands in one round trip and returns their answers, or the first error among them.
-    pub(super) async fn run(
+    pub(crate) async fn run(
         &self,
         operation: Operation,
         commands: &[Cmd],
@@ -100,7 +100,7 @@ impl Client {
 
     /// Sends commands in one round trip; each has an answer or an error of its own. In a cluster their
     /// keys are in one slot.
-    pub(super) async fn run_each(
+    pub(crate) async fn run_each(
         &self,
         operation: Operation,
         commands: &[Cmd],
@@ -122,7 +122,7 @@ impl Client {
     }
 
     /// What a library error means to us.
-    pub(super) fn error(&self, operation: Operation, error: &RedisError) -> StoreError {
+    pub(crate) fn error(&self, operation: Operation, error: &RedisError) -> StoreError {
         store_error(&self.name, operation, error)
     }
 }

@@ -11,7 +11,7 @@ use crate::store::StoreError;
 use crate::text::printable;
 
 /// As an error of the store that operators know under this name.
-pub(super) fn store_error(name: &str, operation: Operation, error: &RedisError) -> StoreError {
+pub(crate) fn store_error(name: &str, operation: Operation, error: &RedisError) -> StoreError {
     let store = name.to_owned();
     let reason = printable(&error.to_string()).into_owned();
     let unreachable = |store, reason| StoreError::Unreachable {
@@ -111,7 +111,7 @@ fn tls_reason(error: &TlsError) -> String {
 }
 
 /// A failover or a demotion leaves connections that answer, but not for long, or only with errors.
-pub(super) fn needs_new_connection(error: &RedisError) -> bool {
+pub(crate) fn needs_new_connection(error: &RedisError) -> bool {
     error.is_unrecoverable_error()
         || matches!(
             error.kind(),
@@ -119,11 +119,11 @@ pub(super) fn needs_new_connection(error: &RedisError) -> bool {
         )
 }
 
-pub(super) fn is_no_script(error: &RedisError) -> bool {
+pub(crate) fn is_no_script(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
 /// The server's memory is full, and it did nothing of what it was asked.
-pub(super) fn is_full(error: &RedisError) -> bool {
+pub(crate) fn is_full(error: &RedisError) -> bool {
     error.code() == Some("OOM")
 }

@@ -14,9 +14,9 @@ use redis::{
     AsyncConnectionConfig, Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value,
 };
 
-use super::connection::within_limit;
-use super::decode::text;
-use super::server::{Node, Server};
+use super::server::{Node, NodeAddr, Server};
+use super::timeouts::within_limit;
+use crate::store::redis::decode::text;
 
 const SLOTS: usize = 16_384;
 
@@ -26,11 +26,8 @@ const LIMIT: Duration = Duration::from_secs(1);
 /// Nodes that are asked for the map at once, beside that of the URL.
 const ASKED_AT_ONCE: usize = 3;
 
-/// A place to connect to; none is the one in the URL.
-pub(super) type NodeAddr = Option<Node>;
-
 /// What is known of a cluster. Shared by all connections to it.
-pub(super) struct Cluster {
+pub(crate) struct Cluster {
     pub server: Arc<Server>,
     /// A std mutex: nothing is awaited while it is held.
     map: Mutex<Map>,
@@ -92,13 +89,13 @@ fn slot_of_command(command: &Cmd) -> Option<u16> {
 }
 
 /// The slot of commands that go together: all keys of a queue are in one.
-pub(super) fn slot_of(commands: &[Cmd]) -> Option<u16> {
+pub(crate) fn slot_of(commands: &[Cmd]) -> Option<u16> {
     commands.iter().find_map(slot_of_command)
 }
 
 /// A place as a node names it. An empty host is the one that was asked, and no port the address that
 /// it was asked at.
-pub(super) fn place(host: &str, port: u16, asked: &NodeAddr) -> NodeAddr {
+pub(crate) fn place(host: &str, port: u16, asked: &NodeAddr) -> NodeAddr {
     match (host, port, asked) {
         (_, 0, _) | ("" | "?", _, None) => asked.clone(),
         ("" | "?", port, Some((asked, _))) => Some((asked.clone(), port)),
@@ -108,7 +105,7 @@ pub(super) fn place(host: &str, port: u16, asked: &NodeAddr) -> NodeAddr {
 
 impl Cluster {
     /// Learns the map from the node of the URL.
-    pub(super) async fn join(server: Arc<Server>) -> RedisResult<Self> {
+    pub(crate) async fn join(server: Arc<Server>) -> RedisResult<Self> {
         let cluster = Self::unknown(server);
         cluster.refresh().await?;
         Ok(cluster)
@@ -133,7 +130,7 @@ impl Cluster {
     }
 
     /// Who has this slot, as far as is known; none when nobody has. For no slot, anyone.
-    pub(super) async fn owner(&self, slot: Option<u16>) -> RedisResult<Option<Arc<NodeAddr>>> {
+    pub(crate) async fn owner(&self, slot: Option<u16>) -> RedisResult<Option<Arc<NodeAddr>>> {
         let Some(slot) = slot else {
             return Ok(Some(Arc::new(self.anyone())));
         };
@@ -149,14 +146,14 @@ impl Cluster {
     }
 
     /// Any of the nodes.
-    pub(super) fn anyone(&self) -> NodeAddr {
+    pub(crate) fn anyone(&self) -> NodeAddr {
         let map = self.lock();
         let number = fastrand::usize(..map.places.len().max(1));
         map.places.iter().nth(number).cloned().flatten()
     }
 
     /// The masters that have slots.
-    pub(super) fn masters(&self) -> BTreeSet<NodeAddr> {
+    pub(crate) fn masters(&self) -> BTreeSet<NodeAddr> {
         let map = self.lock();
         map.owners
             .iter()
@@ -165,19 +162,19 @@ impl Cluster {
             .collect()
     }
 
-    pub(super) fn knows(&self, place: &NodeAddr) -> bool {
+    pub(crate) fn knows(&self, place: &NodeAddr) -> bool {
         self.lock().places.contains(place)
     }
 
     /// Notes what a MOVED says.
-    pub(super) fn moved(&self, slot: u16, to: NodeAddr) {
+    pub(crate) fn moved(&self, slot: u16, to: NodeAddr) {
         let mut map = self.lock();
         map.places.insert(to.clone());
         map.owners[usize::from(slot) % SLOTS] = Some(Arc::new(to));
     }
 
     /// Asks for the map before it is used again.
-    pub(super) fn mark_stale(&self) {
+    pub(crate) fn mark_stale(&self) {
         self.lock().is_stale = true;
     }
 
@@ -301,7 +298,7 @@ fn range(entry: Value) -> Option<Range> {
 
 /// What to do with a command that a node did not run.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Redirect {
+pub(crate) enum Redirect {
     /// The slot is there now.
     Moved(u16, NodeAddr),
     /// This time there.
@@ -311,7 +308,7 @@ pub(super) enum Redirect {
 }
 
 /// None for an error that is none of these. `asked` is where it comes from.
-pub(super) fn redirect(error: &RedisError, asked: &NodeAddr) -> Option<Redirect> {
+pub(crate) fn redirect(error: &RedisError, asked: &NodeAddr) -> Option<Redirect> {
     match error.kind() {
         ErrorKind::Server(kind @ (ServerErrorKind::Moved | ServerErrorKind::Ask)) => {
             let (address, slot) = error.redirect_node()?;

@@ -11,37 +11,20 @@ use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::cluster::NodeAddr;
 use super::faults::{is_no_script, needs_new_connection};
-use super::scripts::{self, Script};
-use super::server::Server;
+use super::server::{NodeAddr, Server};
+use super::timeouts::{within, within_limit};
+use crate::store::redis::scripts::{self, Script};
 
 /// How long to wait for a connection, at most.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
-
-/// Between half of a time limit and all of it. Many hosts may have lost the same server in the same
-/// moment, and limits that end together bring them all back together.
-pub(super) fn within(limit: Duration) -> Duration {
-    limit.mul_f64(0.5 + fastrand::f64() / 2.0)
-}
 
 /// How long to wait for an answer. Scripts take milliseconds; a server that is silent for longer
 /// is treated as gone.
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
 
-/// What comes of a request within a time limit.
-pub(super) async fn within_limit<T>(
-    limit: Duration,
-    request: impl Future<Output = RedisResult<T>>,
-) -> RedisResult<T> {
-    let timed_out = || RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
-    tokio::time::timeout(limit, request)
-        .await
-        .unwrap_or_else(|_| Err(timed_out()))
-}
-
 /// A connection to one server, made when first needed.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     server: Arc<Server>,
     /// A node of a cluster; none for whatever the URL leads to.
     place: NodeAddr,
@@ -79,7 +62,7 @@ impl Drop for Unanswered<'_> {
 }
 
 impl Connection {
-    pub(super) fn new(server: Arc<Server>, place: NodeAddr, threads: Handle) -> Self {
+    pub(crate) fn new(server: Arc<Server>, place: NodeAddr, threads: Handle) -> Self {
         Self {
             server,
             place,
@@ -138,7 +121,7 @@ impl Connection {
     /// Sends commands in one round trip. Each has an answer of its own; the error is that of the
     /// connection. When `asking`, the node is told before each of the last commands that it was sent
     /// here while its slot is still elsewhere.
-    pub(super) async fn exchange(
+    pub(crate) async fn exchange(
         &self,
         commands: &[&Cmd],
         asking: Option<usize>,
@@ -172,7 +155,7 @@ impl Connection {
 
     /// Sends commands in one round trip; each has an answer or an error of its own. Scripts that the
     /// server does not know (any more) are loaded, and only their commands sent again.
-    pub(super) async fn answers(
+    pub(crate) async fn answers(
         &self,
         commands: &[&Cmd],
         asking: bool,
