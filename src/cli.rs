@@ -35,6 +35,7 @@ mod folder;
 mod handlers;
 mod hardening;
 mod help;
+mod idempotency;
 mod limits;
 mod log;
 mod move_queue;

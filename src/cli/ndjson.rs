@@ -17,7 +17,8 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 
-use super::{Exit, payload, print, send, time};
+use super::idempotency::with_key;
+use super::{Exit, payload, print, time};
 use crate::message::{Due, Headers, NewMessage, QueueName, RETRIES_MAX, Sent, State};
 use crate::store::{BATCH_MAX, Store};
 use crate::text::{cut, printable};
@@ -254,7 +255,7 @@ impl Line<'_> {
             headers,
             ..NewMessage::new(bytes)
         };
-        Ok(send::with_key(message, key, window))
+        Ok(with_key(message, key, window))
     }
 }
 

@@ -11,13 +11,11 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 
+use super::idempotency::with_key;
 use super::open::Missing;
 use super::{Exit, QueueArg, StoreArgs, Usage, log, ndjson, number, open, payload, print, time};
-use crate::message::{Due, MessageId, NewMessage, PAYLOAD_MAX_DEFAULT, RETRIES_MAX};
+use crate::message::{Due, NewMessage, PAYLOAD_MAX_DEFAULT, RETRIES_MAX};
 use crate::text::{cut, shell_word};
-
-/// How long a key counts unless said otherwise: longer than scripts and people go on trying.
-const DEDUP_WINDOW: Duration = Duration::from_hours(24);
 
 /// Bytes of a payload without quotes that the advice to quote it repeats.
 const WORDS_REPEATED_MAX: usize = 80;
@@ -83,20 +81,6 @@ impl MessageArgs {
             ..NewMessage::new(bytes)
         };
         Ok(with_key(message, key, self.dedup_window))
-    }
-}
-
-/// The message under this idempotency key, if there is one.
-pub(super) fn with_key(
-    message: NewMessage,
-    key: Option<&str>,
-    window: Option<Duration>,
-) -> NewMessage {
-    let Some(key) = key else { return message };
-    NewMessage {
-        id: MessageId::of_key(key),
-        dedup_window: window.unwrap_or(DEDUP_WINDOW),
-        ..message
     }
 }
 

@@ -103,7 +103,7 @@ impl State {
     }
 
     /// Notes that a question has come or gone in what was just done, by this key or by itself.
-    pub(in super::super) fn note_question(
+    pub(in crate::dashboard) fn note_question(
         &mut self,
         had_one: bool,
         key: Option<KeyEvent>,
@@ -126,7 +126,7 @@ impl State {
     }
 
     /// Notes that the screen is drawn, so that the operator sees whether there is a question.
-    pub(in super::super) fn note_drawn(&mut self) {
+    pub(in crate::dashboard) fn note_drawn(&mut self) {
         let has_question = self.has_question();
         if let Some(QuestionTurn {
             kind: Kind::Gone { is_drawn, .. },
@@ -139,7 +139,7 @@ impl State {
 
     /// True for a key that was pressed for what was there before a question came or went. What stops
     /// the program or leaves it is never late.
-    pub(in super::super) fn is_late(&mut self, event: KeyEvent, now: Instant) -> bool {
+    pub(in crate::dashboard) fn is_late(&mut self, event: KeyEvent, now: Instant) -> bool {
         let (Some(turn), Some(key)) = (&mut self.question_turn, Key::of(event)) else {
             return false;
         };
