@@ -31,6 +31,7 @@ mod outbox;
 mod permissions;
 mod requests;
 mod run;
+mod run_lines;
 mod secrets;
 mod ticker;
 mod timed;
@@ -41,6 +42,7 @@ pub use limits::Limits;
 use limits::MEMORIES_MAX;
 pub use permissions::{HttpRule, HttpRuleError, Permissions};
 pub use run::{Call, Handler, Report};
+pub use run_lines::{RUN_LINES_MAX, RunLines};
 use ticker::Ticker;
 
 /// The export that makes a component a handler, up to its patch version: those of one minor

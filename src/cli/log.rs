@@ -3,22 +3,31 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tracing::{Level, Metadata};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
 
 use self::file::LogFile;
+use self::format::{Fields, Format};
+use self::rate::Rate;
 use super::Usage;
 use crate::control::{LogLevel, LogRing};
+use crate::runtime::RunLines;
 
 mod file;
 mod format;
+mod rate;
 
 /// Lines that wait for whoever reads the log of a host; what comes then is left out.
 const LINES_WAITING_MAX: usize = 65_536;
+
+/// Whatever these libraries log is about handlers, also where no run is known.
+const GUEST_LIBRARIES: [&str; 3] = ["wasmtime", "wasi", "hyper"];
 
 /// A bare level is meant for this program; the libraries below keep to warnings.
 fn filter(level: &str) -> anyhow::Result<EnvFilter> {
@@ -34,15 +43,22 @@ fn filter(level: &str) -> anyhow::Result<EnvFilter> {
 
 /// Logs to stderr.
 pub(super) fn to_stderr(level: &str, json: bool) -> anyhow::Result<()> {
-    let ansi = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    init(level, json, io::stderr, ansi)
+    init(level, format_of(json), Sink::Stderr, Arc::default())
 }
 
-/// The log of a host or a dashboard, written by a thread of its own: whoever reads it may stop, the
+fn format_of(json: bool) -> Format {
+    if json {
+        return Format::Json;
+    }
+    let has_colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    Format::Text { has_colours }
+}
+
+/// The log of a host or a dashboard, written by threads of its own: whoever reads it may stop, the
 /// disk may hang, and nothing waits for them. Dropping it ends it.
 pub(super) struct Log {
-    dropped: ErrorCounter,
-    writer: Option<WorkerGuard>,
+    writers: Vec<(ErrorCounter, WorkerGuard)>,
+    rate: Arc<Rate>,
 }
 
 /// How long lines that are left may take to be written when the log ends. The writer's own limit,
@@ -50,91 +66,104 @@ pub(super) struct Log {
 const END_LIMIT: Duration = Duration::from_millis(1200);
 
 impl Log {
-    fn to(destination: impl Write + Send + 'static) -> (NonBlocking, Self) {
+    fn new(rate: &Arc<Rate>) -> Self {
+        Self {
+            writers: Vec::new(),
+            rate: Arc::clone(rate),
+        }
+    }
+
+    /// One more place to write to, which has a queue of its own.
+    fn add(&mut self, destination: impl Write + Send + 'static) -> NonBlocking {
         let (lines, writer) = NonBlockingBuilder::default()
             .lossy(true)
             .buffered_lines_limit(LINES_WAITING_MAX)
             .thread_name("log")
             .finish(destination);
-        let log = Self {
-            dropped: lines.error_counter(),
-            writer: Some(writer),
-        };
-        (lines, log)
+        self.writers.push((lines.error_counter(), writer));
+        lines
     }
 }
 
 impl Drop for Log {
     /// Tells of lines that are missing, if any are, and writes what is left.
     fn drop(&mut self) {
-        let lines = self.dropped.dropped_lines();
+        let dropped = self.writers.iter().map(|(dropped, _)| dropped);
+        let lines: usize = dropped.map(ErrorCounter::dropped_lines).sum();
         if lines > 0 {
             tracing::warn!("{lines} lines of the log were left out, since nobody read them");
         }
-        let writer = self.writer.take();
+        if let Some(message) = self.rate.end() {
+            tracing::warn!("{message}");
+        }
+        let writers = std::mem::take(&mut self.writers);
         let (done, is_done) = std::sync::mpsc::channel();
-        // Apart, since the writer tells of its trouble on a stdout that may not be read either.
-        let _ = std::thread::Builder::new().spawn(move || {
-            drop(writer);
-            let _ = done.send(());
-        });
-        let _ = is_done.recv_timeout(END_LIMIT);
+        for (_, writer) in writers {
+            let done = done.clone();
+            // Apart, since the writer tells of its trouble on a stdout that may not be read either.
+            let _ = std::thread::Builder::new().spawn(move || {
+                drop(writer);
+                drop(done);
+            });
+        }
+        drop(done);
+        // Nothing comes: it ends when all of them have ended.
+        let _: Result<(), _> = is_done.recv_timeout(END_LIMIT);
     }
 }
 
 /// Logs to stderr, as [`Log`] says.
 pub(super) fn of_host(level: &str, json: bool) -> anyhow::Result<Log> {
-    let ansi = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let (lines, log) = Log::to(io::stderr());
-    init(level, json, lines, ansi)?;
+    let rate = Arc::default();
+    let mut log = Log::new(&rate);
+    let lines = log.add(io::stderr());
+    init(level, format_of(json), Sink::Lines(lines), rate)?;
     Ok(log)
 }
 
-fn init(
-    level: &str,
-    json: bool,
-    writer: impl for<'w> MakeWriter<'w> + Send + Sync + 'static,
-    ansi: bool,
-) -> anyhow::Result<()> {
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter(level)?)
-        .with_writer(writer)
-        .with_ansi(ansi)
-        // They go to stderr, and end the program when that is closed.
-        .log_internal_errors(false)
-        .with_target(false);
-    let result = if json {
-        builder.json().flatten_event(true).try_init()
-    } else {
-        builder.fmt_fields(format::TextFields).try_init()
-    };
-    result.map_err(|error| anyhow::anyhow!("the log cannot be set up: {error}"))
+fn init(level: &str, format: Format, sink: Sink, rate: Arc<Rate>) -> anyhow::Result<()> {
+    let lines = Lines { format, sink, rate };
+    tracing_subscriber::registry()
+        .with(filter(level)?)
+        .with(lines)
+        .try_init()
+        .map_err(|error| anyhow::anyhow!("the log cannot be set up: {error}"))
 }
 
-/// Logs to the screen's ring and to a file of this process in the folder, never to the terminal.
+/// Logs to the screen's ring and to two files of this process in the folder, never to the terminal:
+/// one for the host's own lines, one for those of handlers, which push out nothing of the host's.
 /// Panics are logged as well, since whoever catches them has no other place to tell of them.
 pub(super) fn to_screen(
     level: &str,
     json: bool,
     ring: &Arc<LogRing>,
     folder: Option<&Path>,
-) -> anyhow::Result<Option<Log>> {
-    let (file, trouble) = match folder.map(LogFile::open).transpose() {
-        Ok(file) => (file, None),
+) -> anyhow::Result<Log> {
+    let (files, trouble) = match folder.map(LogFile::open_both).transpose() {
+        Ok(files) => (files, None),
         Err(error) => (None, Some(error)),
     };
-    if let Some(file) = &file {
-        ring.set_file(&file.path.display().to_string());
+    if let Some([host, guests]) = &files {
+        let guests = guests.path.file_name().unwrap_or_default();
+        ring.set_file(&format!("{} and {}", host.path.display(), guests.display()));
     }
-    let writes = |file| {
-        Log::to(FileOrNothing {
-            file: Some(file),
-            ring: Arc::clone(ring),
+    let rate = Arc::default();
+    let mut log = Log::new(&rate);
+    let files = files.map(|files| {
+        files.map(|file| {
+            log.add(FileOrNothing {
+                file: Some(file),
+                ring: Arc::clone(ring),
+            })
         })
+    });
+    let format = if json {
+        Format::Json
+    } else {
+        Format::Text { has_colours: false }
     };
-    let (lines, log) = file.map(writes).unzip();
     let ring = Arc::clone(ring);
-    init(level, json, Sink { ring, lines }, false)?;
+    init(level, format, Sink::Screen { ring, files }, rate)?;
     if let (Some(error), Some(folder)) = (trouble, folder) {
         let folder = folder.display();
         tracing::warn!("the log is on the screen only: {folder}: {error}");
@@ -145,7 +174,7 @@ pub(super) fn to_screen(
     Ok(log)
 }
 
-/// Writes to the file of the log, until that fails.
+/// Writes to a file of the log, until that fails.
 struct FileOrNothing {
     file: Option<LogFile>,
     ring: Arc<LogRing>,
@@ -169,59 +198,113 @@ impl Write for FileOrNothing {
     }
 }
 
-/// Where the lines of the log go while the dashboard has the terminal.
-struct Sink {
-    ring: Arc<LogRing>,
-    /// To the thread that writes the file, if there is one.
-    lines: Option<NonBlocking>,
+/// Writes each event to the log. What a run causes is marked, and has limits: so many lines of each run,
+/// and a rate for all runs together.
+struct Lines {
+    format: Format,
+    sink: Sink,
+    rate: Arc<Rate>,
 }
 
-/// One line on its way.
-struct SinkLine<'a> {
-    sink: &'a Sink,
-    level: LogLevel,
-    is_guest: bool,
-}
-
-impl<'a> MakeWriter<'a> for Sink {
-    type Writer = SinkLine<'a>;
-
-    fn make_writer(&'a self) -> SinkLine<'a> {
-        SinkLine {
-            sink: self,
-            level: LogLevel::Info,
-            is_guest: false,
+impl<S: Subscriber> Layer<S> for Lines {
+    fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
+        let level = *event.metadata().level();
+        let target = Target::of(event);
+        let run = RunLines::current();
+        let is_guest = target.is_guest(run.is_some());
+        if is_guest
+            && run
+                .as_ref()
+                .is_some_and(|run| !run.admit(level <= Level::WARN))
+        {
+            return;
+        }
+        let mut fields = Fields::of(event);
+        if let Some(run) = run.filter(|_| is_guest && target.0 != "guest") {
+            fields.add_run(&run);
+        }
+        let line = self.format.line(level, is_guest, &fields);
+        let now = Instant::now();
+        if !is_guest || self.rate.admit(line.len(), now) {
+            self.sink.write(level, is_guest, &line);
+        }
+        if let Some(message) = self.rate.left_out(now) {
+            let fields = Fields::about_guests(message);
+            let line = self.format.line(Level::WARN, true, &fields);
+            self.sink.write(Level::WARN, true, &line);
         }
     }
+}
 
-    fn make_writer_for(&'a self, about: &Metadata<'_>) -> SinkLine<'a> {
-        let level = match *about.level() {
-            Level::ERROR => LogLevel::Error,
-            Level::WARN => LogLevel::Warn,
-            _ => LogLevel::Info,
+/// What an event is about. An event of the crate `log` tells it in a field.
+struct Target(String);
+
+impl Target {
+    fn of(event: &Event<'_>) -> Self {
+        let mut target = Self(event.metadata().target().to_owned());
+        if target.0 == "log" {
+            event.record(&mut target);
+        }
+        target
+    }
+
+    /// True if a handler causes it. What dqhost itself says in a run is the host's.
+    fn is_guest(&self, is_in_run: bool) -> bool {
+        let name = self.0.as_str();
+        let is_ours = name == "dqhost" || name.starts_with("dqhost::");
+        let is_theirs = || {
+            GUEST_LIBRARIES
+                .iter()
+                .any(|library| name.starts_with(library))
         };
-        SinkLine {
-            sink: self,
-            level,
-            is_guest: about.target() == "guest",
-        }
+        name == "guest" || !is_ours && (is_in_run || is_theirs())
     }
 }
 
-impl Write for SinkLine<'_> {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let text = String::from_utf8_lossy(line);
-        self.sink
-            .ring
-            .add(self.level, self.is_guest, text.trim_end());
-        if let Some(lines) = &self.sink.lines {
-            // It waits for nothing: what does not fit is counted.
-            lines.clone().write_all(line)?;
+impl Visit for Target {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == "log.target" {
+            value.clone_into(&mut self.0);
         }
-        Ok(line.len())
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+    fn record_debug(&mut self, _field: &Field, _value: &dyn std::fmt::Debug) {}
+}
+
+/// Where the lines of the log go.
+enum Sink {
+    Stderr,
+    Lines(NonBlocking),
+    /// While the dashboard has the terminal.
+    Screen {
+        ring: Arc<LogRing>,
+        /// To the threads that write the files, of the host and of handlers, if there are any.
+        files: Option<[NonBlocking; 2]>,
+    },
+}
+
+impl Sink {
+    fn write(&self, level: Level, is_guest: bool, line: &str) {
+        let file = match self {
+            Self::Stderr => {
+                // There is no place to tell that it is closed.
+                let _ = io::stderr().write_all(line.as_bytes());
+                return;
+            }
+            Self::Lines(lines) => Some(lines),
+            Self::Screen { ring, files } => {
+                let level = match level {
+                    Level::ERROR => LogLevel::Error,
+                    Level::WARN => LogLevel::Warn,
+                    _ => LogLevel::Info,
+                };
+                ring.add(level, is_guest, line.trim_end());
+                files.as_ref().map(|files| &files[usize::from(is_guest)])
+            }
+        };
+        if let Some(file) = file {
+            // It waits for nothing: what does not fit is counted.
+            let _ = file.clone().write_all(line.as_bytes());
+        }
     }
 }

@@ -110,12 +110,9 @@ fn state_folder() -> Option<PathBuf> {
     Some(folder)
 }
 
-/// Sends the log to the screen and, if there is a place for it, to a file. Call it before anything is
+/// Sends the log to the screen and, if there is a place for it, to files. Call it before anything is
 /// logged.
-pub(super) fn start_log(
-    level: &str,
-    json: bool,
-) -> anyhow::Result<(Arc<LogRing>, Option<log::Log>)> {
+pub(super) fn start_log(level: &str, json: bool) -> anyhow::Result<(Arc<LogRing>, log::Log)> {
     let ring = Arc::new(LogRing::default());
     let log = log::to_screen(level, json, &ring, state_folder().as_deref())?;
     Ok((ring, log))

@@ -260,7 +260,7 @@ pub(super) async fn up(args: UpArgs) -> anyhow::Result<Exit> {
     let files = queue_files(&args)?;
     let json = args.log_format == LogFormat::Json;
     let (logs, log) = if args.no_tui || !screen::has_terminal() {
-        (None, Some(log::of_host(&args.log, json)?))
+        (None, log::of_host(&args.log, json)?)
     } else {
         let (logs, log) = screen::start_log(&args.log, json)?;
         (Some(logs), log)

@@ -6,8 +6,9 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::text::{cut, printable};
 
-/// Lines that are kept.
+/// Lines that are kept, and how many of them may be of handlers while the host has more.
 const LINES_MAX: usize = 2000;
+const GUEST_LINES_MAX: usize = LINES_MAX / 2;
 
 /// Bytes of a line that are kept.
 const LINE_MAX: usize = 1000;
@@ -34,10 +35,35 @@ pub struct LogLine {
     pub text: String,
 }
 
+#[derive(Debug, Default)]
+struct Lines {
+    all: VecDeque<LogLine>,
+    /// How many of them are of handlers.
+    guests: usize,
+}
+
+impl Lines {
+    /// Adds a line and lets go of an old one. Handlers push out nothing of the host's beyond their share.
+    fn add(&mut self, line: LogLine) {
+        if self.all.len() >= LINES_MAX {
+            let is_share_full = line.is_guest && self.guests >= GUEST_LINES_MAX;
+            let oldest = if is_share_full {
+                self.all.iter().position(|line| line.is_guest)
+            } else {
+                None
+            };
+            let gone = self.all.remove(oldest.unwrap_or(0));
+            self.guests -= usize::from(gone.is_some_and(|line| line.is_guest));
+        }
+        self.guests += usize::from(line.is_guest);
+        self.all.push_back(line);
+    }
+}
+
 /// The latest lines of the log. A std mutex: nothing is awaited while it is held.
 #[derive(Debug, Default)]
 pub struct LogRing {
-    lines: Mutex<VecDeque<LogLine>>,
+    lines: Mutex<Lines>,
     added: AtomicU64,
     /// Where the whole log is, if anywhere.
     file: Mutex<Option<String>>,
@@ -48,14 +74,12 @@ impl LogRing {
     pub fn add(&self, level: LogLevel, is_guest: bool, text: &str) {
         let text = printable(&cut(text, LINE_MAX)).into_owned();
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        if lines.len() == LINES_MAX {
-            lines.pop_front();
-        }
-        lines.push_back(LogLine {
+        lines.add(LogLine {
             level,
             is_guest,
             text,
         });
+        drop(lines);
         self.added.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -74,7 +98,7 @@ impl LogRing {
         which: impl Fn(&LogLine) -> bool,
     ) -> Vec<LogLine> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        let matching = lines.iter().rev().filter(|line| which(line));
+        let matching = lines.all.iter().rev().filter(|line| which(line));
         let mut page: Vec<LogLine> = matching.skip(skip).take(count).cloned().collect();
         page.reverse();
         page
@@ -113,5 +137,25 @@ mod tests {
         assert_eq!(ring.added(), LINES_MAX as u64 + 5);
         ring.add(LogLevel::Warn, false, &"x".repeat(1 << 20));
         assert!(ring.latest(1, 0, |_| true)[0].text.len() < 2 * LINE_MAX);
+    }
+
+    #[test]
+    fn lines_of_handlers_do_not_push_out_those_of_the_host() {
+        let ring = LogRing::default();
+        for n in 0..LINES_MAX - GUEST_LINES_MAX {
+            ring.add(LogLevel::Info, false, &format!("host {n}"));
+        }
+        for n in 0..10 * LINES_MAX {
+            ring.add(LogLevel::Info, true, &format!("guest {n}"));
+        }
+        let all = ring.latest(usize::MAX, 0, |_| true);
+        assert_eq!(all.len(), LINES_MAX);
+        assert_eq!(all[0].text, "host 0");
+        assert_eq!(all[LINES_MAX - 1].text, "guest 19999");
+        // Nor does the host keep more for them than it needs itself.
+        for n in 0..LINES_MAX {
+            ring.add(LogLevel::Info, false, &format!("later {n}"));
+        }
+        assert!(ring.latest(1, 0, |line| line.is_guest).is_empty());
     }
 }

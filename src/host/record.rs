@@ -4,16 +4,13 @@ use std::time::{Duration, SystemTime};
 
 use super::in_flight::InFlightId;
 use crate::message::{Attempt, MessageId, QueueName};
-use crate::runtime::{Level, LogLine, Report, Source};
+use crate::runtime::{Level, LogLine, RUN_LINES_MAX, Report, Source};
 use crate::store::{Settled, Settlement};
 use crate::text::{cut_for_json, printable};
 
 /// Bytes that are kept of a failed attempt's reason and of what the guest printed, as JSON.
 const KEPT_REASON_MAX: usize = 512;
 const KEPT_LOG_MAX: usize = 1024;
-
-/// Lines of a guest's output that go to the log, for each run.
-const LOGGED_LINES_MAX: usize = 20;
 
 /// The run that ended.
 #[derive(Debug)]
@@ -60,13 +57,13 @@ pub(super) fn log(
         report,
         ..
     } = run;
-    for line in report.log.iter().take(LOGGED_LINES_MAX) {
-        log_line(queue, &id, *attempt, line);
-    }
-    let more = report.log.len().saturating_sub(LOGGED_LINES_MAX);
-    if more > 0 {
-        tracing::info!(target: "guest", %queue, %id, attempt, "{more} lines more are not shown here");
-    }
+    report.lines.scope(|| {
+        for line in report.log.iter().take(RUN_LINES_MAX) {
+            log_line(queue, &id, *attempt, line);
+        }
+    });
+    let more = report.log.len().saturating_sub(RUN_LINES_MAX);
+    report.lines.leave_out(more);
     // In seconds, like every length of time in the log.
     let (class, took) = (report.outcome.class(), report.duration.as_secs_f64());
     let reason = report.outcome.reason();
@@ -99,7 +96,7 @@ fn log_line(queue: &QueueName, id: &str, attempt: u32, line: &LogLine) {
     match &line.source {
         Source::Stdout => say!(info, stream = "stdout", "{text}"),
         Source::Stderr => say!(info, stream = "stderr", "{text}"),
-        Source::Host => say!(warn, "{text}"),
+        Source::Host => say!(warn, source = "host", "{text}"),
         Source::Log { level, context } => {
             let context = printable(context);
             match level {

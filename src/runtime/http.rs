@@ -22,6 +22,7 @@ use super::connections::{Connections, Register};
 use super::guest_log::GuestLog;
 use super::limits::Limits;
 use super::permissions::{Permissions, Scheme, Target, is_this_machine, stands_for};
+use super::run_lines::of_this_run;
 use super::timed::Timed;
 
 /// Bytes of a request's body that are on their way at a time.
@@ -98,7 +99,7 @@ impl WasiHttpHooks for Requests {
         self.made += 1;
         let (web, log, number) = (Arc::clone(&self.web), self.log.clone(), self.made);
         let register = self.connections.register();
-        Box::new(async move {
+        Box::new(of_this_run(async move {
             let max = web.limits.http_requests;
             if number > max {
                 log.refuse(&format!(
@@ -108,7 +109,7 @@ impl WasiHttpHooks for Requests {
             }
             let options = options.unwrap_or_default();
             web.send(request, options, &register, &log).await
-        })
+        }))
     }
 }
 
@@ -170,10 +171,10 @@ impl HttpClient {
             .map_err(|error| broken(&error))?;
         // Ends when it is dropped, at the latest with the guest, and when its time is over: a body that
         // the guest does not read keeps no connection.
-        let connection = wasmtime_wasi::runtime::spawn(async move {
+        let connection = wasmtime_wasi::runtime::spawn(of_this_run(async move {
             let _place = place;
             timeout_at(end, connection).await
-        });
+        }));
         let response = timeout_at(
             within(options.first_byte_timeout),
             sender.send_request(request),

@@ -11,6 +11,7 @@ use super::imports::dqhost::queue::types as wit;
 use super::imports::{ConsumerPre, SharedContext, State};
 use super::limits::{Deadline, Exceeded};
 use super::outbox::Outbox;
+use super::run_lines::RunLines;
 use crate::message::{Headers, Outgoing};
 use crate::verdict::Outcome;
 
@@ -39,7 +40,7 @@ pub struct Call {
 }
 
 /// What came of one run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Report {
     /// How it ended.
     pub outcome: Outcome,
@@ -53,6 +54,8 @@ pub struct Report {
     pub outbox: Vec<Outgoing>,
     /// Calls that were refused.
     pub refused: usize,
+    /// The lines of the host's log that it causes.
+    pub lines: RunLines,
 }
 
 impl Report {
@@ -66,6 +69,7 @@ impl Report {
             memory: 0,
             outbox: Vec::new(),
             refused: 0,
+            lines: RunLines::default(),
         }
     }
 
@@ -93,6 +97,12 @@ impl Handler {
 
     /// Runs the handler once, in an instance of its own. Dropping the future stops the guest.
     pub async fn run(&self, call: Call) -> Report {
+        let lines = RunLines::new(&call, &self.common.secrets);
+        let work = self.work(call, lines.clone());
+        lines.cover(work).await
+    }
+
+    async fn work(&self, call: Call, lines: RunLines) -> Report {
         let started = Instant::now();
         let _ticking = self.common.clock.go();
         let deadline = Deadline::new(self.common.limits);
@@ -135,6 +145,7 @@ impl Handler {
             memory: state.ceiling.used,
             outbox,
             refused: state.log.refused(),
+            lines,
         }
     }
 

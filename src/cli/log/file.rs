@@ -1,8 +1,9 @@
-//! The file of a dashboard's log: one for each process, found again by its name.
+//! The files of a dashboard's log: two for each process, found again by their names.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::files::{self, Owner};
 
@@ -19,14 +20,15 @@ pub(super) struct LogFile {
     pub path: PathBuf,
     file: File,
     size: u64,
-    /// Locked for as long as this is here. The lock is on a file that is never renamed; the system
-    /// frees it when the process ends, however it ends.
-    _lock: File,
+    /// Locked for as long as one of its files is here. The lock is on a file that is never renamed; the
+    /// system frees it when the process ends, however it ends.
+    _lock: Arc<File>,
 }
 
 impl LogFile {
-    /// The first of `dqhost.log`, `dqhost-2.log`, ... that no other process writes to.
-    pub(super) fn open(folder: &Path) -> io::Result<Self> {
+    /// The file of the host's own lines, the first of `dqhost.log`, `dqhost-2.log`, ... that no other
+    /// process writes to, and `dqhost-guests.log`, `dqhost-2-guests.log`, ... for those of handlers.
+    pub(super) fn open_both(folder: &Path) -> io::Result<[Self; 2]> {
         for number in 1..=FILES_MAX {
             let name = match number {
                 1 => "dqhost".to_owned(),
@@ -41,18 +43,27 @@ impl LogFile {
                 Err(TryLockError::WouldBlock) => continue,
                 Err(TryLockError::Error(error)) => return Err(error),
             }
-            let path = folder.join(format!("{name}.log"));
-            let (file, size) = append(&path)?;
-            return Ok(Self {
-                path,
-                file,
-                size,
-                _lock: lock,
-            });
+            let lock = Arc::new(lock);
+            let host = folder.join(format!("{name}.log"));
+            let guests = folder.join(format!("{name}-guests.log"));
+            return Ok([
+                Self::open(host, Arc::clone(&lock))?,
+                Self::open(guests, lock)?,
+            ]);
         }
         Err(io::Error::other(format!(
             "{FILES_MAX} processes write their logs here already"
         )))
+    }
+
+    fn open(path: PathBuf, lock: Arc<File>) -> io::Result<Self> {
+        let (file, size) = append(&path)?;
+        Ok(Self {
+            path,
+            file,
+            size,
+            _lock: lock,
+        })
     }
 
     /// Writes a line.
@@ -83,12 +94,19 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("dqhost.log");
         std::fs::write(&path, vec![b'x'; usize::try_from(FILE_MAX).unwrap()]).unwrap();
-        let mut file = LogFile::open(folder.path()).unwrap();
+        let [mut file, mut guests] = LogFile::open_both(folder.path()).unwrap();
         file.add(b"one\n").unwrap();
         file.add(b"two\n").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"one\ntwo\n");
         let old = std::fs::metadata(folder.path().join("dqhost.log.1")).unwrap();
         assert_eq!(old.len(), FILE_MAX);
+        // Those of handlers push out nothing of the host's.
+        guests.size = FILE_MAX;
+        guests.add(b"three\n").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"one\ntwo\n");
+        let guests = folder.path().join("dqhost-guests.log");
+        assert_eq!(std::fs::read(guests).unwrap(), b"three\n");
+        assert!(folder.path().join("dqhost-guests.log.1").exists());
     }
 
     #[test]
@@ -96,14 +114,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         std::fs::write(at("victim"), "content").unwrap();
-        for name in ["dqhost.lock", "dqhost.log"] {
+        for name in ["dqhost.lock", "dqhost.log", "dqhost-guests.log"] {
             std::os::unix::fs::symlink(at("victim"), at(name)).unwrap();
-            let error = LogFile::open(folder.path()).unwrap_err().to_string();
+            let error = LogFile::open_both(folder.path()).unwrap_err().to_string();
             assert!(error.contains("is a symbolic link"), "{error}");
             std::fs::remove_file(at(name)).unwrap();
             let made = std::process::Command::new("mkfifo").arg(at(name)).status();
             assert!(made.unwrap().success());
-            let error = LogFile::open(folder.path()).unwrap_err().to_string();
+            let error = LogFile::open_both(folder.path()).unwrap_err().to_string();
             assert!(error.contains("is a named pipe"), "{error}");
             std::fs::remove_file(at(name)).unwrap();
         }
@@ -113,8 +131,8 @@ mod tests {
     #[test]
     fn two_processes_of_one_user_have_a_file_and_a_rotation_each() {
         let folder = tempfile::tempdir().unwrap();
-        let mut one = LogFile::open(folder.path()).unwrap();
-        let mut two = LogFile::open(folder.path()).unwrap();
+        let [mut one, guests] = LogFile::open_both(folder.path()).unwrap();
+        let [mut two, _] = LogFile::open_both(folder.path()).unwrap();
         assert_eq!(two.path, folder.path().join("dqhost-2.log"));
         two.size = FILE_MAX;
         two.add(b"two\n").unwrap();
@@ -124,7 +142,7 @@ mod tests {
         assert!(!folder.path().join("dqhost.log.1").exists());
         // The next one has the file of one that has ended.
         let path = one.path.clone();
-        drop(one);
-        assert_eq!(LogFile::open(folder.path()).unwrap().path, path);
+        drop((one, guests));
+        assert_eq!(LogFile::open_both(folder.path()).unwrap()[0].path, path);
     }
 }
