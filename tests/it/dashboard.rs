@@ -8,5 +8,5 @@ mod sample;
 mod screens;
 mod stalled;
 mod terminal;
-mod tty;
+pub(crate) mod tty;
 mod walk;

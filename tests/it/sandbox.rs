@@ -3,6 +3,7 @@
 mod hostile;
 mod http;
 mod leaks;
+mod log;
 mod outbox;
 mod overlap;
 mod web;

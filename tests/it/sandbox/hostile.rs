@@ -18,12 +18,13 @@ const GOOD: usize = 500;
 pub(super) type Hostile = (&'static str, &'static str, &'static str);
 
 /// Those that never end by themselves.
-pub(super) const ENDLESS: [Hostile; 5] = [
+pub(super) const ENDLESS: [Hostile; 6] = [
     ("log-flood", "", "timed-out"),
     ("sleeper", "600000", "timed-out"),
     ("slow-loris-http", "URL", "timed-out"),
     ("spin", "", "timed-out"),
     ("stdout-flood", "", "timed-out"),
+    ("warn-flood", "", "timed-out"),
 ];
 
 /// Those that end at another limit, or are refused what they want.
