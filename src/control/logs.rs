@@ -46,8 +46,8 @@ impl Lines {
     /// Adds a line and lets go of an old one. Handlers push out nothing of the host's beyond their share.
     fn add(&mut self, line: LogLine) {
         if self.all.len() >= LINES_MAX {
-            let is_share_full = line.is_guest && self.guests >= GUEST_LINES_MAX;
-            let oldest = if is_share_full {
+            let guests = self.guests + usize::from(line.is_guest);
+            let oldest = if guests > GUEST_LINES_MAX {
                 self.all.iter().position(|line| line.is_guest)
             } else {
                 None
