@@ -15,7 +15,10 @@ impl Guest for Handler {
         let text = String::from_utf8_lossy(&msg.payload);
         let count = text.parse().unwrap_or(u64::MAX);
         for _ in 0..count {
-            let _ = handle(OutgoingRequest::new(Fields::new()), None);
+            let request = OutgoingRequest::new(Fields::new());
+            // Without one there is an error and no warning.
+            let _ = request.set_authority(Some("host"));
+            let _ = handle(request, None);
         }
         Verdict::Ack
     }
