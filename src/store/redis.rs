@@ -15,7 +15,6 @@ use self::decode::{decode, text, unexpected};
 use self::foreign::Walks;
 use self::keys::{Keys, Naming};
 use self::prefetch::PayloadPrefetch;
-use self::scripts::Script;
 use self::transport::client::Client;
 use self::wake::Wake;
 use super::Operation;
@@ -78,22 +77,6 @@ pub struct RedisStore {
     registered: Mutex<HashSet<QueueName>>,
     /// The keys of queues that were asked for, which are a score of strings each. As above.
     known: Mutex<HashMap<QueueName, Arc<Keys>>>,
-}
-
-/// An EVALSHA of one script; the keys are those that its header lists, in that order.
-fn evalsha<'a>(script: &Script, keys: impl IntoIterator<Item = &'a str>) -> Cmd {
-    call(redis::cmd("EVALSHA"), script, keys)
-}
-
-/// The same for a script that only reads, so that whoever may only read may call it.
-fn evalsha_ro<'a>(script: &Script, keys: impl IntoIterator<Item = &'a str>) -> Cmd {
-    call(redis::cmd("EVALSHA_RO"), script, keys)
-}
-
-fn call<'a>(mut command: Cmd, script: &Script, keys: impl IntoIterator<Item = &'a str>) -> Cmd {
-    let keys: Vec<&str> = keys.into_iter().collect();
-    command.arg(&script.hash).arg(keys.len()).arg(keys);
-    command
 }
 
 /// Queues whose keys are kept; after so many it begins anew.

@@ -8,10 +8,9 @@ use redis::{Cmd, Value};
 
 use super::args::FAIL_STEP;
 use super::decode::{decode, unexpected};
-use super::foreign::{adopt, persist, with_payloads};
+use super::foreign::{adopt, payload_keys, persist};
 use super::keys::Keys;
-use super::scripts::Script;
-use super::{Advanced, QueueName, RedisStore, StoreResult, evalsha, scripts};
+use super::{Advanced, QueueName, RedisStore, StoreResult, scripts};
 use crate::store::Operation;
 
 /// Messages that each script of an `advance` moves at most. Promoting 1,000 takes 4.6 ms when the
@@ -21,25 +20,10 @@ const ADVANCE_STEP: usize = 250;
 
 pub(super) const ADVANCE: Operation = Operation::Advance;
 
-/// One bounded step of a script.
-fn step<'a>(script: &Script, keys: impl IntoIterator<Item = &'a String>, limit: usize) -> Cmd {
-    let mut command = evalsha(script, keys.into_iter().map(String::as_str));
-    command.arg(limit);
-    command
-}
-
 /// `look_at` is the place at which it looks for payloads that expire, if it is to look.
 pub(super) fn promote(k: &Keys, look_at: Option<u64>) -> Cmd {
-    let keys = [
-        &k.pending,
-        &k.ready,
-        &k.retry,
-        &k.attempts,
-        &k.due,
-        &k.unack,
-        &k.garbage,
-    ];
-    let mut command = step(&scripts::PENDING_TO_READY, keys, ADVANCE_STEP);
+    let mut command = scripts::PENDING_TO_READY.call(k, scripts::NO_MORE);
+    command.arg(ADVANCE_STEP);
     match look_at {
         Some(place) => command.arg(place),
         None => command.arg(-1),
@@ -48,36 +32,15 @@ pub(super) fn promote(k: &Keys, look_at: Option<u64>) -> Cmd {
 }
 
 fn expire(k: &Keys) -> Cmd {
-    let keys = [
-        &k.unack,
-        &k.counts,
-        &k.attempts,
-        &k.history,
-        &k.retry,
-        &k.garbage,
-        &k.stats,
-    ];
-    step(&scripts::UNACK_TO_RETRY, keys, FAIL_STEP)
+    let mut command = scripts::UNACK_TO_RETRY.call(k, scripts::NO_MORE);
+    command.arg(FAIL_STEP);
+    command
 }
 
-/// Buries these, or what is found when there are none.
+/// Dead-letters these, or what is found when there are none.
 fn dead_letter(k: &Keys, ids: &[&[u8]]) -> Cmd {
-    let fixed = [
-        &k.garbage,
-        &k.dead,
-        &k.counts,
-        &k.attempts,
-        &k.stats,
-        &k.history,
-        &k.headers,
-        &k.due,
-        &k.pending,
-        &k.ready,
-        &k.unack,
-        &k.retry,
-    ];
-    let payloads = ids.iter().copied();
-    let mut command = with_payloads(&scripts::COLLECT_GARBAGE, k, &fixed, payloads);
+    let payloads = payload_keys(k, ids.iter().copied());
+    let mut command = scripts::COLLECT_GARBAGE.call(k, &payloads);
     command.arg(ADVANCE_STEP).arg(ids);
     command
 }

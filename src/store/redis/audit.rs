@@ -11,13 +11,12 @@ mod presence;
 use crate::store::AuditQueues;
 use crate::store::Operation;
 use async_trait::async_trait;
-use redis::Cmd;
 
 use self::elsewhere::Others;
 use self::presence::{DEAD, Presence, Repair};
+use super::foreign::payload_keys;
 use super::inspect::command;
 use super::keys::Keys;
-use super::scripts::Script;
 use super::{Audit, AuditReport, QueueName, RedisStore, StoreResult, scripts};
 use crate::store::FindingKind;
 use crate::store::report::Remedy;
@@ -81,46 +80,6 @@ fn add(report: &mut AuditReport, k: &Keys, id: &[u8], kind: FindingKind, remedy:
     } else {
         report.add(kind, &id, remedy);
     }
-}
-
-/// The key of a payload.
-fn payload_key(k: &Keys, id: &[u8]) -> Vec<u8> {
-    [k.message_prefix().as_bytes(), id].concat()
-}
-
-/// The first thirteen keys of both scripts.
-fn places_and_fields(k: &Keys) -> [&String; 13] {
-    [
-        &k.pending,
-        &k.ready,
-        &k.unack,
-        &k.retry,
-        &k.garbage,
-        &k.dead,
-        &k.moving,
-        &k.counts,
-        &k.attempts,
-        &k.due,
-        &k.headers,
-        &k.history,
-        &k.moving_was,
-    ]
-}
-
-/// EVALSHA of a script whose last keys are payloads; their ids may be any bytes.
-fn script<'a>(
-    script: &Script,
-    k: &Keys,
-    fixed: &[&String],
-    ids: impl ExactSizeIterator<Item = &'a Id>,
-) -> Cmd {
-    let mut command = redis::cmd("EVALSHA");
-    command.arg(&script.hash).arg(fixed.len() + ids.len());
-    command.arg(fixed);
-    for id in ids {
-        command.arg(payload_key(k, id));
-    }
-    command
 }
 
 #[async_trait]
@@ -205,7 +164,7 @@ impl RedisStore {
         let mut left = ids.as_slice();
         while !left.is_empty() {
             let (step, rest) = left.split_at(self.step(k).await?.min(left.len()));
-            let mut look = script(&scripts::AUDIT, k, &places_and_fields(k), step.iter());
+            let mut look = scripts::AUDIT.call(k, &payload_keys(k, step.iter().map(Vec::as_slice)));
             for id in step {
                 look.arg(id.as_slice());
             }
@@ -266,10 +225,8 @@ impl RedisStore {
         if asked.is_empty() {
             return Ok(Vec::new());
         }
-        let mut fixed = places_and_fields(k).to_vec();
-        fixed.push(&k.stats);
-        let ids = asked.iter().map(|(id, ..)| *id);
-        let mut command = script(&scripts::AUDIT_REPAIR, k, &fixed, ids);
+        let ids = asked.iter().map(|(id, ..)| id.as_slice());
+        let mut command = scripts::AUDIT_REPAIR.call(k, &payload_keys(k, ids));
         for (id, marks, _, (target, class, reason)) in &asked {
             command.arg(id.as_slice()).arg(marks.0).arg(*target);
             command.arg(*class).arg(*reason);

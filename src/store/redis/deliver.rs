@@ -16,7 +16,7 @@ use super::keys::Keys;
 use super::reserved::{Reserved, reservation, reserved};
 use super::{
     Advanced, BATCH_MAX, Claim, Delivery, MessageId, QueueName, RedisStore, Reservation, Settled,
-    StoreResult, evalsha, ms, scripts,
+    StoreResult, ms, scripts,
 };
 
 const RESERVE: Operation = Operation::Reserve;
@@ -90,8 +90,7 @@ impl Deliver for RedisStore {
     ) -> StoreResult<Vec<Settled>> {
         let k = self.keys(queue);
         let base = || {
-            let keys = [&k.unack, &k.counts, &k.attempts];
-            let mut command = evalsha(&scripts::EXTEND, keys.map(String::as_str));
+            let mut command = scripts::EXTEND.call(&k, scripts::NO_MORE);
             command.arg(ms(lease));
             command
         };
@@ -101,15 +100,7 @@ impl Deliver for RedisStore {
     async fn release(&self, queue: &QueueName, claims: &[Claim]) -> StoreResult<Vec<Settled>> {
         let k = self.keys(queue);
         let base = || {
-            let keys = [
-                &k.unack,
-                &k.counts,
-                &k.attempts,
-                &k.ready,
-                &k.retry,
-                &k.stats,
-            ];
-            let mut command = evalsha(&scripts::RELEASE, keys.map(String::as_str));
+            let mut command = scripts::RELEASE.call(&k, scripts::NO_MORE);
             command.arg(&k.wake);
             command
         };

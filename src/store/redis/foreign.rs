@@ -9,8 +9,7 @@ use redis::Cmd;
 use super::args::add_claim;
 use super::decode::unexpected;
 use super::keys::Keys;
-use super::scripts::Script;
-use super::{BATCH_MAX, Claim, MessageId, QueueName, RedisStore, StoreResult, evalsha, scripts};
+use super::{BATCH_MAX, Claim, MessageId, QueueName, RedisStore, StoreResult, scripts};
 use crate::store::{Deliver, Operation};
 
 /// True for an id that no dqhost made, by the same sign as `lua/include/foreign.lua`.
@@ -19,42 +18,22 @@ pub(super) fn is_foreign(id: &MessageId) -> bool {
     !matches!(id.as_str().as_bytes().get(14), Some(b'7' | b'8'))
 }
 
-/// The call of a script whose last keys are the payloads of these messages. Others may give ids any
-/// bytes.
-pub(super) fn with_payloads<'a>(
-    script: &Script,
-    k: &Keys,
-    fixed: &[&String],
-    ids: impl ExactSizeIterator<Item = &'a [u8]>,
-) -> Cmd {
-    let mut command = redis::cmd("EVALSHA");
-    command.arg(&script.hash).arg(fixed.len() + ids.len());
-    command.arg(fixed);
-    for id in ids {
-        command.arg([k.message_prefix().as_bytes(), id].concat());
-    }
-    command
+/// The keys of these messages' payloads. Others may give ids any bytes.
+pub(super) fn payload_keys<'a>(k: &Keys, ids: impl IntoIterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
+    let key = |id| [k.message_prefix().as_bytes(), id].concat();
+    ids.into_iter().map(key).collect()
 }
 
 /// Takes the expiry off these messages' payloads.
 pub(super) fn persist(k: &Keys, ids: &[&[u8]], are_moving: bool) -> Cmd {
-    let fixed = [&k.stats, &k.moving_was];
-    let mut command = with_payloads(&scripts::PERSIST, k, &fixed, ids.iter().copied());
+    let mut command = scripts::PERSIST.call(k, &payload_keys(k, ids.iter().copied()));
     command.arg(u8::from(are_moving)).arg(ids);
     command
 }
 
 /// Promotes due messages whose due times are cut to seconds, or gives them their exact ones.
 pub(super) fn adopt(k: &Keys, ids: &[&[u8]]) -> Cmd {
-    let fixed = [
-        &k.pending,
-        &k.ready,
-        &k.retry,
-        &k.attempts,
-        &k.due,
-        &k.stats,
-    ];
-    let mut command = with_payloads(&scripts::ADOPT, k, &fixed, ids.iter().copied());
+    let mut command = scripts::ADOPT.call(k, &payload_keys(k, ids.iter().copied()));
     command.arg(ids);
     command
 }
@@ -78,17 +57,8 @@ impl RedisStore {
         const OPERATION: Operation = Operation::ReadPayloads;
         let mut others = Vec::new();
         for step in claims.chunks(BATCH_MAX) {
-            let fixed = [
-                &k.unack,
-                &k.counts,
-                &k.attempts,
-                &k.headers,
-                &k.history,
-                &k.stats,
-            ];
             let payloads: Vec<String> = step.iter().map(|claim| k.message(&claim.id)).collect();
-            let keys = fixed.into_iter().chain(&payloads).map(String::as_str);
-            let mut command = evalsha(&scripts::DROP, keys);
+            let mut command = scripts::DROP.call(k, &payloads);
             for claim in step {
                 add_claim(&mut command, claim);
             }

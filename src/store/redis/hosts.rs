@@ -8,7 +8,7 @@ use redis::{Cmd, Value};
 
 use super::decode::{decode, score_ms, text, unexpected};
 use super::inspect::{command, unix_ms};
-use super::{RedisStore, evalsha, scripts};
+use super::{RedisStore, scripts};
 use crate::message::{DELAY_MS_MAX, QueueName};
 use crate::store::common::ms;
 use crate::store::{HostInfo, Hosts, Operation, SeenHost, StoreResult};
@@ -71,8 +71,7 @@ impl Hosts for RedisStore {
 impl RedisStore {
     fn beat(&self, queue: &QueueName, host_id: &str, info: &str, silence: Duration) -> Cmd {
         let k = self.keys(queue);
-        let keys = [&k.hosts, &k.hosts_info, &k.dedup];
-        let mut command = evalsha(&scripts::HEARTBEAT, keys.map(String::as_str));
+        let mut command = scripts::HEARTBEAT.call(&k, scripts::NO_MORE);
         command.arg(host_id).arg(info).arg(ms(silence));
         command
     }

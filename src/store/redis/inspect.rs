@@ -6,7 +6,7 @@ use redis::{Cmd, Value};
 use super::decode::{Fields, bytes, decode, record, score_ms, state, text, totals, unexpected};
 use super::keys::Keys;
 use super::wrong_key::is_wrong_type;
-use super::{RedisStore, evalsha_ro, scripts};
+use super::{RedisStore, scripts};
 use crate::message::{MessageId, QueueName, Record, State};
 use crate::store::{BATCH_MAX, Counts, Inspect, Operation, Overview, Page, StoreResult};
 
@@ -59,21 +59,7 @@ impl Inspect for RedisStore {
         const OPERATION: Operation = Operation::Get;
         let k = self.keys(queue);
         let payload = k.message(id);
-        let keys = [
-            &k.pending,
-            &k.ready,
-            &k.unack,
-            &k.retry,
-            &k.garbage,
-            &k.dead,
-            &k.moving,
-            &k.counts,
-            &k.attempts,
-            &k.headers,
-            &k.history,
-            &payload,
-        ];
-        let mut command = evalsha_ro(&scripts::INSPECT, keys.map(String::as_str));
+        let mut command = scripts::INSPECT.call_ro(&k, &[&payload]);
         command.arg(id.as_str());
         let parts: Vec<Value> = self.one(&self.work, OPERATION, command).await?;
         if parts.is_empty() {

@@ -231,7 +231,36 @@ pub(super) struct Keys {
     pub wake: String,
 }
 
+/// One of [`Keys`].
+pub(super) type Key = fn(&Keys) -> &str;
+
 impl Keys {
+    /// The key whose name ends so.
+    pub(super) fn named(part: &str) -> Option<Key> {
+        Some(match part {
+            "pending" => |k| &k.pending,
+            "ready" => |k| &k.ready,
+            "unack" => |k| &k.unack,
+            "retry" => |k| &k.retry,
+            "retry:cnt" => |k| &k.counts,
+            "garbage" => |k| &k.garbage,
+            "attempts" => |k| &k.attempts,
+            "due" => |k| &k.due,
+            "headers" => |k| &k.headers,
+            "history" => |k| &k.history,
+            "dead" => |k| &k.dead,
+            "stats" => |k| &k.stats,
+            "dedup" => |k| &k.dedup,
+            "moving" => |k| &k.moving,
+            "moving:was" => |k| &k.moving_was,
+            "moving:peer" => |k| &k.moving_peer,
+            "paused" => |k| &k.paused,
+            "hosts" => |k| &k.hosts,
+            "hosts:info" => |k| &k.hosts_info,
+            _ => return None,
+        })
+    }
+
     /// The keys of payloads start with `dp` whatever the prefix is, as those of a delayqueue do.
     pub(super) fn new(queue: &QueueName, naming: &Naming) -> Self {
         let message = format!("{}:msg:", base(PREFIX, queue, naming.hash_tag));

@@ -5,7 +5,7 @@ use redis::Value;
 
 use super::args::{due_arg, retries_arg};
 use super::decode::{text, unexpected};
-use super::{RedisStore, evalsha, scripts};
+use super::{RedisStore, scripts};
 use crate::message::{Due, MessageId, NewMessage, QueueName};
 use crate::store::common::ms;
 use crate::store::{
@@ -19,20 +19,7 @@ impl Manage for RedisStore {
         let mut result = Vec::with_capacity(ids.len());
         for id in ids {
             let payload = k.message(id);
-            let keys = [
-                &k.pending,
-                &k.ready,
-                &k.retry,
-                &k.unack,
-                &k.counts,
-                &k.attempts,
-                &k.due,
-                &k.headers,
-                &k.history,
-                &k.stats,
-                &payload,
-            ];
-            let mut command = evalsha(&scripts::CANCEL, keys.map(String::as_str));
+            let mut command = scripts::CANCEL.call(&k, &[&payload]);
             command.arg(id.as_str());
             result.push(
                 match self
@@ -59,17 +46,7 @@ impl Manage for RedisStore {
         let mut result = Vec::with_capacity(ids.len());
         for id in ids {
             let payload = k.message(id);
-            let keys = [
-                &k.pending,
-                &k.ready,
-                &k.retry,
-                &k.unack,
-                &k.attempts,
-                &k.due,
-                &payload,
-                &k.stats,
-            ];
-            let mut command = evalsha(&scripts::RESCHEDULE, keys.map(String::as_str));
+            let mut command = scripts::RESCHEDULE.call(&k, &[&payload]);
             command.arg(&k.wake).arg(id.as_str()).arg(due_arg(due));
             result.push(
                 match self.one::<i64>(&self.work, OPERATION, command).await? {
@@ -87,7 +64,7 @@ impl Manage for RedisStore {
     async fn set_paused(&self, queue: &QueueName, paused: bool) -> StoreResult<()> {
         self.register(queue).await?;
         let k = self.keys(queue);
-        let mut command = evalsha(&scripts::PAUSE, [k.paused.as_str()]);
+        let mut command = scripts::PAUSE.call(&k, scripts::NO_MORE);
         command.arg(&k.wake).arg(u8::from(paused));
         self.one::<i64>(&self.work, Operation::Pause, command)
             .await?;
@@ -110,17 +87,7 @@ impl Manage for RedisStore {
                 .iter()
                 .flat_map(|(old, new)| [k.message(old), k.message(new)])
                 .collect();
-            let fixed = [
-                &k.dead,
-                &k.ready,
-                &k.counts,
-                &k.attempts,
-                &k.headers,
-                &k.history,
-                &k.stats,
-            ];
-            let all = fixed.into_iter().chain(&payloads).map(String::as_str);
-            let mut command = evalsha(&scripts::REDRIVE, all);
+            let mut command = scripts::REDRIVE.call(&k, &payloads);
             command.arg(&k.wake);
             command.arg(retries_arg(retries));
             command.arg(NewMessage::RETRIES_DEFAULT);
@@ -155,17 +122,7 @@ impl Manage for RedisStore {
         let k = self.keys(queue);
         let new = MessageId::new();
         let new_payload = k.message(&new);
-        let keys = [
-            &k.dead,
-            &k.ready,
-            &k.counts,
-            &k.attempts,
-            &k.headers,
-            &k.history,
-            &k.stats,
-            &new_payload,
-        ];
-        let mut command = evalsha(&scripts::REDRIVE_EDITED, keys.map(String::as_str));
+        let mut command = scripts::REDRIVE_EDITED.call(&k, &[&new_payload]);
         command
             .arg(&k.wake)
             .arg(retries_arg(retries))
@@ -188,7 +145,7 @@ impl Manage for RedisStore {
     ) -> StoreResult<Vec<MessageId>> {
         let k = self.keys(queue);
         // Not the form for readers only: hosts ask, whose users need not have it.
-        let mut command = evalsha(&scripts::PAST_RETENTION, [k.dead.as_str()]);
+        let mut command = scripts::PAST_RETENTION.call(&k, scripts::NO_MORE);
         let Retention { age, number } = retention;
         command
             .arg(age.map_or(String::new(), |age| ms(age).to_string()))
@@ -204,9 +161,7 @@ impl Manage for RedisStore {
         let mut result = Vec::with_capacity(ids.len());
         for step in ids.chunks(BATCH_MAX) {
             let payloads: Vec<String> = step.iter().map(|id| k.message(id)).collect();
-            let fixed = [&k.dead, &k.attempts, &k.headers, &k.history, &k.stats];
-            let all = fixed.into_iter().chain(&payloads).map(String::as_str);
-            let mut command = evalsha(&scripts::DELETE_DEAD, all);
+            let mut command = scripts::DELETE_DEAD.call(&k, &payloads);
             for id in step {
                 command.arg(id.as_str());
             }

@@ -4,9 +4,7 @@ use redis::{Cmd, Value};
 
 use super::decode::{self, bytes, text};
 use super::keys::Keys;
-use super::{
-    BATCH_MAX, Claim, Delivery, First, MessageId, Reservation, Token, evalsha, ms, scripts,
-};
+use super::{BATCH_MAX, Claim, Delivery, First, MessageId, Reservation, Token, ms, scripts};
 use crate::store::common;
 
 /// What asks for a reservation; the payloads of `prefetch` come with it if they are among them.
@@ -15,19 +13,9 @@ pub(super) fn reservation(k: &Keys, wanted: Reservation, prefetch: &[MessageId])
         First::Ready => (&k.ready, &k.retry),
         First::Retry => (&k.retry, &k.ready),
     };
-    let keys = [
-        one,
-        other,
-        &k.unack,
-        &k.counts,
-        &k.attempts,
-        &k.due,
-        &k.headers,
-        &k.paused,
-    ];
-    let payloads: Vec<String> = prefetch.iter().map(|id| k.message(id)).collect();
-    let keys = keys.into_iter().chain(&payloads).map(String::as_str);
-    let mut command = evalsha(&scripts::READY_TO_UNACK, keys);
+    let payloads = prefetch.iter().map(|id| k.message(id));
+    let given: Vec<String> = [one, other].into_iter().cloned().chain(payloads).collect();
+    let mut command = scripts::READY_TO_UNACK.call(k, &given);
     command
         .arg(wanted.max.min(BATCH_MAX))
         .arg(ms(wanted.lease))

@@ -2,6 +2,13 @@
 
 use std::sync::LazyLock;
 
+use redis::Cmd;
+
+use super::keys::{Key, Keys};
+
+/// No key but those of the header.
+pub(super) const NO_MORE: &[&str] = &[];
+
 /// The text of a script and the hash by which the server knows it.
 #[derive(Debug)]
 pub(super) struct Script {
@@ -9,6 +16,37 @@ pub(super) struct Script {
     pub source: String,
     /// SHA-1 of the source, hexadecimal: what EVALSHA takes.
     pub hash: String,
+    /// The keys that its header lists, in order; none for one that the caller gives.
+    keys: Vec<Option<Key>>,
+}
+
+/// The keys of a header: `-- KEYS[1] {dp:<queue>}:pending  zset ...`. What has no fixed place
+/// (`KEYS[6+i]`) comes after them.
+fn listed_keys(text: &str) -> Vec<Option<Key>> {
+    let mut keys = Vec::new();
+    for line in text.lines() {
+        let Some((index, key)) = line
+            .strip_prefix("-- KEYS[")
+            .and_then(|line| line.split_once(']'))
+        else {
+            continue;
+        };
+        let Ok(index) = index.parse::<usize>() else {
+            continue;
+        };
+        assert_eq!(
+            index,
+            keys.len() + 1,
+            "the keys of a header count up: {line}"
+        );
+        let mut words = key.split_whitespace();
+        let part = words.next().and_then(|key| key.split_once("}:"));
+        // One of several keys, or that of a payload.
+        let is_open = words.next() == Some("or");
+        let key = part.and_then(|(_, part)| Keys::named(part));
+        keys.push(key.filter(|_| !is_open));
+    }
+    keys
 }
 
 /// What `-- include: NAME` stands for.
@@ -39,7 +77,36 @@ impl Script {
             source.push('\n');
         }
         let hash = redis::Script::new(&source).get_hash().to_owned();
-        Self { source, hash }
+        Self {
+            source,
+            hash,
+            keys: listed_keys(text),
+        }
+    }
+
+    /// Calls the script with the keys of its header. `given` are those of payloads and others that
+    /// the header leaves to the caller, in order.
+    pub(super) fn call<G: AsRef<[u8]>>(&self, k: &Keys, given: &[G]) -> Cmd {
+        self.command("EVALSHA", k, given)
+    }
+
+    /// The same for a script that only reads, so that a read-only user may call it.
+    pub(super) fn call_ro<G: AsRef<[u8]>>(&self, k: &Keys, given: &[G]) -> Cmd {
+        self.command("EVALSHA_RO", k, given)
+    }
+
+    fn command<G: AsRef<[u8]>>(&self, name: &str, k: &Keys, given: &[G]) -> Cmd {
+        let mut given = given.iter().map(AsRef::as_ref);
+        let listed = self.keys.iter().map(|key| match key {
+            Some(key) => Some(key(k).as_bytes()),
+            None => given.next(),
+        });
+        let mut keys: Vec<&[u8]> = listed.flatten().collect();
+        debug_assert!(keys.len() == self.keys.len(), "a key is not given");
+        keys.extend(given);
+        let mut command = redis::cmd(name);
+        command.arg(&self.hash).arg(keys.len()).arg(keys);
+        command
     }
 }
 

@@ -8,9 +8,7 @@ use redis::Cmd;
 use super::args::add_message;
 use super::decode::{text, unexpected};
 use super::keys::Keys;
-use super::{
-    MessageId, NewMessage, QueueName, RedisStore, Sent, StoreResult, evalsha, evalsha_ro, scripts,
-};
+use super::{MessageId, NewMessage, QueueName, RedisStore, Sent, StoreResult, scripts};
 use crate::store::common::send_steps;
 
 /// What `send` says of a message that it has not sent, since somebody has to look where its id is.
@@ -20,10 +18,7 @@ const LOOK_FIRST: i64 = -1;
 const LOOKS_MAX: usize = 20;
 
 fn locate(k: &Keys, id: &MessageId) -> Cmd {
-    let keys = [
-        &k.pending, &k.ready, &k.unack, &k.retry, &k.garbage, &k.moving,
-    ];
-    let mut command = evalsha_ro(&scripts::LOCATE, keys.map(String::as_str));
+    let mut command = scripts::LOCATE.call_ro(k, scripts::NO_MORE);
     command.arg(id.as_str());
     command
 }
@@ -58,19 +53,7 @@ impl RedisStore {
     ) -> StoreResult<Vec<i64>> {
         const OPERATION: Operation = Operation::Send;
         let payloads: Vec<String> = messages.iter().map(|(m, _)| keys.message(&m.id)).collect();
-        let fixed = [
-            &keys.pending,
-            &keys.ready,
-            &keys.counts,
-            &keys.headers,
-            &keys.stats,
-            &keys.dedup,
-            &keys.attempts,
-            &keys.due,
-            &keys.history,
-        ];
-        let all = fixed.into_iter().chain(&payloads).map(String::as_str);
-        let mut command = evalsha(&scripts::SEND, all);
+        let mut command = scripts::SEND.call(keys, &payloads);
         command.arg(&keys.wake);
         for (message, place) in &messages {
             add_message(&mut command, message, place);

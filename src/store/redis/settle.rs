@@ -4,7 +4,6 @@
 use crate::store::Operation;
 use crate::store::Settle;
 use async_trait::async_trait;
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use redis::Cmd;
@@ -14,8 +13,8 @@ use super::decode::{decode, settled, unexpected};
 use super::keys::Keys;
 use super::transport::faults::is_full;
 use super::{
-    Claim, NewMessage, QueueName, RedisStore, Settled, Settlement, StoreError, StoreResult,
-    evalsha, ms, scripts,
+    Claim, NewMessage, QueueName, RedisStore, Settled, Settlement, StoreError, StoreResult, ms,
+    scripts,
 };
 use crate::store::common::{by_queue, outbox, settle_steps};
 
@@ -141,21 +140,12 @@ impl RedisStore {
             .into_iter()
             .map(|(queue, messages)| (self.keys(queue), messages))
             .collect();
-        let fixed = [
-            &k.unack,
-            &k.counts,
-            &k.attempts,
-            &k.headers,
-            &k.history,
-            &k.stats,
-        ];
-        let mut keys: Vec<Cow<'_, str>> = fixed.map(|key| Cow::from(key.as_str())).into();
-        keys.push(k.message(&claim.id).into());
+        let mut given = vec![k.message(&claim.id)];
         for (to, messages) in &queues {
-            keys.extend(target(to).map(|key| Cow::from(key.as_str())));
-            keys.extend(messages.iter().map(|sent| to.message(&sent.id).into()));
+            given.extend(target(to).map(String::clone));
+            given.extend(messages.iter().map(|sent| to.message(&sent.id)));
         }
-        let mut command = evalsha(&scripts::ACK_AND_SEND, keys.iter().map(AsRef::as_ref));
+        let mut command = scripts::ACK_AND_SEND.call(k, &given);
         add_claim(&mut command, claim);
         for (to, messages) in &queues {
             command.arg(&to.wake).arg(messages.len());
@@ -195,16 +185,7 @@ fn ack(k: &Keys, step: &[(Claim, Settlement)], places: Vec<usize>) -> Call {
         .iter()
         .map(|&place| k.message(&step[place].0.id))
         .collect();
-    let fixed = [
-        &k.unack,
-        &k.counts,
-        &k.attempts,
-        &k.headers,
-        &k.history,
-        &k.stats,
-    ];
-    let keys = fixed.into_iter().chain(&payloads).map(String::as_str);
-    let mut command = evalsha(&scripts::ACK, keys);
+    let mut command = scripts::ACK.call(k, &payloads);
     for &place in &places {
         add_claim(&mut command, &step[place].0);
     }
@@ -212,17 +193,7 @@ fn ack(k: &Keys, step: &[(Claim, Settlement)], places: Vec<usize>) -> Call {
 }
 
 fn nack(k: &Keys, step: &[(Claim, Settlement)], places: Vec<usize>) -> Call {
-    let keys = [
-        &k.unack,
-        &k.counts,
-        &k.attempts,
-        &k.history,
-        &k.pending,
-        &k.retry,
-        &k.garbage,
-        &k.stats,
-    ];
-    let mut command = evalsha(&scripts::NACK, keys.map(String::as_str));
+    let mut command = scripts::NACK.call(k, scripts::NO_MORE);
     for &place in &places {
         if let (claim, Settlement::Nack { delay, attempt }) = &step[place] {
             add_claim(&mut command, claim);
@@ -234,16 +205,7 @@ fn nack(k: &Keys, step: &[(Claim, Settlement)], places: Vec<usize>) -> Call {
 }
 
 fn reject(k: &Keys, step: &[(Claim, Settlement)], places: Vec<usize>) -> Call {
-    let keys = [
-        &k.unack,
-        &k.counts,
-        &k.attempts,
-        &k.history,
-        &k.retry,
-        &k.garbage,
-        &k.stats,
-    ];
-    let mut command = evalsha(&scripts::REJECT, keys.map(String::as_str));
+    let mut command = scripts::REJECT.call(k, scripts::NO_MORE);
     for &place in &places {
         if let (claim, Settlement::Reject { attempt }) = &step[place] {
             add_claim(&mut command, claim);

@@ -11,7 +11,7 @@ use super::inspect::command;
 use super::keys::Keys;
 use super::{
     BATCH_MAX, MessageId, NewMessage, Peer, QueueName, Record, RedisStore, State, StoreError,
-    StoreResult, evalsha, scripts,
+    StoreResult, scripts,
 };
 use crate::store::common::{OTHER_RUN, headers_json, history_lines, import_steps, third_store};
 use crate::text::{cut, printable};
@@ -34,8 +34,7 @@ impl Transfer for RedisStore {
         const OPERATION: Operation = Operation::BeginTransfer;
         self.register(queue).await?;
         let k = self.keys(queue);
-        let keys = [&k.moving, &k.moving_peer];
-        let mut command = evalsha(&scripts::BEGIN_TRANSFER, keys.map(String::as_str));
+        let mut command = scripts::BEGIN_TRANSFER.call(&k, scripts::NO_MORE);
         command.arg(&peer.name).arg(&peer.run);
         command.arg(i32::from(peer.renamed));
         let known: String = self.one(&self.work, OPERATION, command).await?;
@@ -87,18 +86,7 @@ impl Transfer for RedisStore {
     ) -> StoreResult<()> {
         let k = self.keys(queue);
         for step in ids.chunks(BATCH_MAX) {
-            let keys = [
-                &k.moving,
-                &k.moving_was,
-                &k.moving_peer,
-                &k.ready,
-                &k.retry,
-                &k.pending,
-                &k.garbage,
-                &k.dead,
-                &k.due,
-            ];
-            let mut command = evalsha(&scripts::COMMIT_IMPORT, keys.map(String::as_str));
+            let mut command = scripts::COMMIT_IMPORT.call(&k, scripts::NO_MORE);
             command.arg(&k.wake).arg(run);
             for id in step {
                 command.arg(id.as_str());
@@ -187,18 +175,7 @@ impl RedisStore {
             return Ok(Vec::new());
         }
         let k = self.keys(queue);
-        let keys = [
-            &k.ready,
-            &k.retry,
-            &k.pending,
-            &k.garbage,
-            &k.dead,
-            &k.due,
-            &k.moving,
-            &k.moving_was,
-            &k.moving_peer,
-        ];
-        let mut command = evalsha(&scripts::EXPORT, keys.map(String::as_str));
+        let mut command = scripts::EXPORT.call(&k, scripts::NO_MORE);
         command.arg(max).arg(run);
         let taken: Vec<Value> = self.one(&self.work, OPERATION, command).await?;
         let Some((Value::Int(1), taken)) = taken.split_first() else {
@@ -285,23 +262,7 @@ impl RedisStore {
     /// Returns how many of them were seen to.
     async fn import_step(&self, k: &Keys, run: &str, step: &[Record]) -> StoreResult<usize> {
         let payloads: Vec<String> = step.iter().map(|record| k.message(&record.id)).collect();
-        let fixed = [
-            &k.moving,
-            &k.moving_was,
-            &k.moving_peer,
-            &k.counts,
-            &k.attempts,
-            &k.headers,
-            &k.history,
-            &k.dead,
-            &k.pending,
-            &k.ready,
-            &k.unack,
-            &k.retry,
-            &k.garbage,
-        ];
-        let keys = fixed.into_iter().chain(&payloads).map(String::as_str);
-        let mut command = evalsha(&scripts::IMPORT, keys);
+        let mut command = scripts::IMPORT.call(k, &payloads);
         command.arg(run);
         for record in step {
             add_record(&mut command, record);
@@ -320,19 +281,7 @@ impl RedisStore {
         let k = self.keys(queue);
         for step in ids.chunks(BATCH_MAX) {
             let payloads: Vec<String> = step.iter().map(|id| k.message(id)).collect();
-            let fixed = [
-                &k.moving,
-                &k.moving_was,
-                &k.moving_peer,
-                &k.counts,
-                &k.attempts,
-                &k.due,
-                &k.headers,
-                &k.history,
-                &k.stats,
-            ];
-            let keys = fixed.into_iter().chain(&payloads).map(String::as_str);
-            let mut command = evalsha(&scripts::REMOVE_EXPORTED, keys);
+            let mut command = scripts::REMOVE_EXPORTED.call(&k, &payloads);
             command.arg(run).arg(u8::from(is_drop));
             for id in step {
                 command.arg(id.as_str());

@@ -9,7 +9,7 @@ use super::{Found, Id, OPERATION};
 use crate::message::QueueName;
 use crate::store::redis::decode::decode;
 use crate::store::redis::keys::Keys;
-use crate::store::redis::{RedisStore, evalsha_ro, scripts};
+use crate::store::redis::{RedisStore, scripts};
 use crate::store::{FindingKind, StoreResult};
 
 /// What is known of other prefixes.
@@ -65,13 +65,10 @@ impl RedisStore {
     /// Those ids that are messages there; none when this user may not look.
     async fn messages_of(&self, base: &str, ids: &[Id]) -> StoreResult<Option<Vec<Id>>> {
         let k = Keys::of_base(base);
-        let keys = [
-            &k.pending, &k.ready, &k.unack, &k.retry, &k.counts, &k.garbage, &k.dead, &k.moving,
-        ];
         let (mut theirs, mut left) = (Vec::new(), ids);
         while !left.is_empty() {
             let (step, rest) = left.split_at(self.step(&k).await?.min(left.len()));
-            let mut look = evalsha_ro(&scripts::ELSEWHERE, keys.map(String::as_str));
+            let mut look = scripts::ELSEWHERE.call_ro(&k, scripts::NO_MORE);
             look.arg(step);
             for answer in self.work.run_each(OPERATION, &[look]).await? {
                 let answer = match answer {
