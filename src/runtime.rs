@@ -21,6 +21,7 @@ use self::imports::{ConsumerPre, SharedContext, State};
 use crate::files;
 use crate::text::{hex, printable};
 
+mod bulk;
 mod check;
 mod connections;
 mod guest_log;
@@ -200,7 +201,8 @@ impl Runtime {
             .name("compile".to_owned())
             .spawn(move || {
                 // Nobody listens any more when it came too late.
-                let _ = sender.send(Component::new(&engine, &bytes));
+                let compiled = bulk::compile(&bytes, |bytes| Component::new(&engine, bytes));
+                let _ = sender.send(compiled);
             })
             .map_err(|error| format!("no thread to compile it: {error}"))?;
         let limit = self.common.limits.compile_time;

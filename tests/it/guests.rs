@@ -378,26 +378,35 @@ fn changed_noop(change: impl FnOnce(String) -> String) -> tempfile::TempPath {
     file.into_temp_path()
 }
 
+/// The text of a component whose handler does this before all else.
+fn at_its_start(text: &str, code: &str) -> String {
+    // What is exported under this name, found by its number behind the export.
+    let (head, rest) = text
+        .split_once("(export \"dqhost:queue/handler@0.1.0#handle\" (func ")
+        .unwrap();
+    let (number, rest) = rest.split_once(')').unwrap();
+    let (between, body) = rest.split_once(&format!("(func (;{number};)")).unwrap();
+    let mut lines = body.lines();
+    let (types, locals) = (lines.next().unwrap(), lines.next().unwrap());
+    assert!(locals.trim_start().starts_with("(local"), "{locals}");
+    let after: Vec<&str> = lines.collect();
+    format!(
+        "{head}(export \"dqhost:queue/handler@0.1.0#handle\" (func {number}){between}\
+         (func (;{number};){types}\n{locals}\n{code}\n{}",
+        after.join("\n")
+    )
+}
+
+/// A handler that runs this code, which no Rust code compiles to, and then does nothing.
+pub(crate) fn noop_after(code: &str) -> tempfile::TempPath {
+    changed_noop(|text| at_its_start(&text, code))
+}
+
 /// A handler that grows a table without end, which no Rust code can.
 pub(crate) fn table() -> tempfile::TempPath {
     changed_noop(|text| {
         let code = "(loop $again ref.null func i32.const 1000 table.grow 0 drop br $again)";
-        // What is exported under this name, found by its number behind the export.
-        let (head, rest) = text
-            .split_once("(export \"dqhost:queue/handler@0.1.0#handle\" (func ")
-            .unwrap();
-        let (number, rest) = rest.split_once(')').unwrap();
-        let (between, body) = rest.split_once(&format!("(func (;{number};)")).unwrap();
-        let mut lines = body.lines();
-        let (types, locals) = (lines.next().unwrap(), lines.next().unwrap());
-        assert!(locals.trim_start().starts_with("(local"), "{locals}");
-        let after: Vec<&str> = lines.collect();
-        format!(
-            "{head}(export \"dqhost:queue/handler@0.1.0#handle\" (func {number}){between}\
-             (func (;{number};){types}\n{locals}\n{code}\n{}",
-            after.join("\n")
-        )
-        .replace("(table (;0;) 40 40 funcref)", "(table (;0;) 40 funcref)")
+        at_its_start(&text, code).replace("(table (;0;) 40 40 funcref)", "(table (;0;) 40 funcref)")
     })
 }
 

@@ -6,4 +6,5 @@ mod leaks;
 mod log;
 mod outbox;
 mod overlap;
+mod stops;
 mod web;

@@ -43,7 +43,7 @@ pub(super) const OTHERS: [Hostile; 12] = [
     ("trap", "", "trapped"),
 ];
 
-fn send(url: &str, queue: &str, payload: &str, count: usize) {
+pub(super) fn send(url: &str, queue: &str, payload: &str, count: usize) {
     let line = format!("{{\"payload\": \"{payload}\"}}\n");
     let args = ["send", "--ndjson", "--retries", "0", "--queue", queue];
     let mut command = dqhost(Some(url), &args);
