@@ -745,6 +745,32 @@ mod tests {
     }
 
     #[test]
+    fn a_realloc_that_is_none_of_a_module_is_refused() {
+        let lowered = "(import \"f\" (func $f (param \"n\" u32) (result u32)))
+            (core func $lowered (canon lower (func $f)))
+            (core instance $i (instantiate $m))";
+        let renamed = "(core instance $bag (export \"b\" (func $lowered)))";
+        for (more, realloc) in [("", "$lowered"), (renamed, "(core func $bag \"b\")")] {
+            let text = text_through("utf8", "utf8", 1)
+                .replacen(
+                    "(core instance $i (instantiate $m))",
+                    &(lowered.to_owned() + more),
+                    1,
+                )
+                .replace(
+                    "(realloc (core func $i \"realloc\"))",
+                    &format!("(realloc {realloc})"),
+                );
+            let component = wat::parse_str(text).unwrap();
+            let refusal = reallocs::names(&component).unwrap_err().to_string();
+            assert_eq!(
+                refusal,
+                "a realloc function that no core module of it exports"
+            );
+        }
+    }
+
+    #[test]
     #[ignore = "prints a figure of this machine"]
     fn how_long_a_text_takes_from_one_component_to_another() {
         for (from, unit) in ENCODINGS {

@@ -37,8 +37,11 @@ type Functions<'a> = Vec<Option<&'a str>>;
 #[derive(Default)]
 struct Found<'a> {
     names: HashSet<&'a str>,
-    /// A name that a core instance gives to a function that another one exports.
-    renamed: Vec<(&'a str, &'a str)>,
+    /// A name that a core instance gives to a function that another one exports, or to one of the
+    /// canonical ABI.
+    renamed: Vec<(&'a str, Option<&'a str>)>,
+    /// One is a function of the canonical ABI, which no module exports.
+    is_foreign: bool,
     /// A component in another one has functions of its own.
     is_composed: bool,
 }
@@ -74,12 +77,16 @@ pub(super) fn names(bytes: &[u8]) -> Result<HashSet<&str>> {
         before = found.names.len();
         for (name, original) in &found.renamed {
             if found.names.contains(name) {
-                found.names.insert(*original);
+                found.is_foreign |= original.is_none();
+                found.names.extend(original);
             }
         }
         if found.names.len() > NAMES_MAX {
             wasmtime::bail!("more than {NAMES_MAX} names of realloc functions");
         }
+    }
+    if found.is_foreign {
+        wasmtime::bail!("a realloc function that no core module of it exports");
     }
     Ok(found.names)
 }
@@ -116,10 +123,10 @@ impl<'a> Found<'a> {
                         _ => &[],
                     };
                     for option in options {
-                        if let CanonicalOption::Realloc(index) = option
-                            && let Some(name) = *nth(functions, *index, "core function")?
-                        {
-                            self.names.insert(name);
+                        if let CanonicalOption::Realloc(index) = option {
+                            let name = nth(functions, *index, "core function")?;
+                            self.is_foreign |= name.is_none();
+                            self.names.extend(name);
                         }
                     }
                     if !matches!(function, CanonicalFunction::Lift { .. }) {
@@ -134,8 +141,7 @@ impl<'a> Found<'a> {
                     };
                     for export in exports.iter().filter(|e| e.kind == ExternalKind::Func) {
                         let original = *nth(functions, export.index, "core function")?;
-                        self.renamed
-                            .extend(original.map(|original| (export.name, original)));
+                        self.renamed.push((export.name, original));
                     }
                 }
             }
