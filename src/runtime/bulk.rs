@@ -622,10 +622,8 @@ mod tests {
 
     /// Two components, one of which hands texts to the other.
     fn text_through(from: &str, to: &str, pages: usize) -> String {
-        let mut text = String::new();
-        write!(
-        text,
-        r#"(component
+        format!(
+            r#"(component
         (component $inner
             (core module $m (memory (export "memory") {pages})
                 (func (export "realloc") (param i32 i32 i32 i32) (result i32) i32.const 0)
@@ -652,9 +650,7 @@ mod tests {
         (instance $outer (instantiate $outer (with "take" (func $inner "take"))))
         (export "fill" (func $outer "fill"))
         (export "run" (func $outer "run")))"#
-    )
-    .unwrap();
-        text
+        )
     }
 
     /// Hands texts of these many bytes from one component to another, one after the other. For each,
