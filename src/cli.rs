@@ -13,7 +13,7 @@ use clap::builder::BoolishValueParser;
 use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::message::QueueName;
-use crate::runtime::HandlerError;
+use crate::runtime::{CHILD_COMMAND, HandlerError};
 use crate::store::StoreError;
 use crate::store::redis::KeyPrefix;
 use crate::store::sqlite::Durability;
@@ -30,6 +30,7 @@ macro_rules! tell {
 
 mod audit;
 mod check;
+mod compile;
 mod dead;
 mod folder;
 mod handlers;
@@ -293,6 +294,11 @@ fn exit_of(error: &anyhow::Error) -> Exit {
 #[must_use]
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
+    if let [_, command, limits] = args.as_slice()
+        && command == CHILD_COMMAND
+    {
+        return compile::compile(limits).into();
+    }
     if let Some(exit) = help::asked_for(&args) {
         return exit.into();
     }

@@ -6,23 +6,27 @@
 //! not running code, so a timer ends it by dropping its future. Dropping the future of
 //! [`Handler::run`] stops a guest either way, at the latest one tick later.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::RecvTimeoutError;
-use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use wasmtime::PoolingAllocationConfig;
-use wasmtime::component::{Component, Linker};
-use wasmtime::{Cache, CacheConfig, Config, Enabled, Engine, InstanceAllocationStrategy};
+use wasmtime::component::Component;
+use wasmtime::{Config, Enabled, InstanceAllocationStrategy};
 
+use self::cache::Cache;
+use self::compile::{Compiler, Refusal};
 use self::http::HttpClient;
 use self::imports::{ConsumerPre, SharedContext, State};
 use crate::files;
 use crate::text::{hex, printable};
 
 mod bulk;
+mod cache;
 mod check;
+mod child;
+mod compile;
 mod connections;
 mod guest_log;
 mod http;
@@ -38,6 +42,8 @@ mod ticker;
 mod timed;
 
 pub use check::{Import, Inspection, Need};
+pub use child::{CHILD_COMMAND, threads as compile_threads};
+pub use compile::compile_as_child;
 pub use guest_log::{Level, LogLine, Source, text_of};
 pub use limits::Limits;
 use limits::MEMORIES_MAX;
@@ -49,9 +55,6 @@ use ticker::Ticker;
 /// The export that makes a component a handler, up to its patch version: those of one minor
 /// version fit each other.
 const HANDLER_EXPORT: &str = "dqhost:queue/handler@0.1.";
-
-/// A compilation that takes longer is told of.
-const SLOW_COMPILATION: Duration = Duration::from_secs(1);
 
 /// Native stack beside that of guest code, for the host's own calls.
 const NATIVE_STACK: usize = 3 * 512 * 1024;
@@ -82,8 +85,10 @@ pub enum HandlerError {
 
 /// The engine, shared by all handlers of a process.
 pub struct Runtime {
-    engine: Engine,
-    linker: Linker<State>,
+    compiler: Arc<Compiler>,
+    /// Compiles in child processes, if there is one.
+    program: Option<OsString>,
+    cache: Option<Cache>,
     common: Arc<SharedContext>,
     /// Ends with the runtime.
     _ticker: Ticker,
@@ -99,30 +104,17 @@ impl Runtime {
         permissions: Permissions,
         cache: Option<&Path>,
     ) -> Result<Self, HandlerError> {
-        let fail = |error: wasmtime::Error| HandlerError::Engine(format!("{error:#}"));
-        let pooled = config(&limits, cache, Some(pool(slots, limits))).map_err(fail)?;
-        let engine = match Engine::new(&pooled) {
-            Ok(engine) => engine,
-            // The pool reserves address space for every slot, which a ulimit may not allow.
-            Err(error) => {
-                tracing::warn!(
-                    "no room for a pool of instances, so each is allocated when \
-                                needed, which is slower: {error:#}"
-                );
-                Engine::new(&config(&limits, cache, None).map_err(fail)?).map_err(fail)?
-            }
-        };
-        let mut linker = Linker::new(&engine);
-        imports::link(&mut linker).map_err(fail)?;
-        let ticker = Ticker::start(&engine)
+        let compiler = Compiler::new(slots, &limits)?;
+        let ticker = Ticker::start(&compiler.engine)
             .map_err(|error| HandlerError::Engine(format!("no thread for its clock: {error}")))?;
         let permissions = Arc::new(permissions);
         let clock = ticker
             .clock()
             .ok_or_else(|| HandlerError::Engine("its clock has ended".to_owned()))?;
         Ok(Self {
-            engine,
-            linker,
+            cache: cache.map(|folder| Cache::new(folder, &compiler.engine)),
+            compiler: Arc::new(compiler),
+            program: None,
             common: Arc::new(SharedContext {
                 limits,
                 web: Arc::new(HttpClient::new(Arc::clone(&permissions), limits)),
@@ -132,6 +124,18 @@ impl Runtime {
             }),
             _ticker: ticker,
         })
+    }
+
+    /// Compiles in child processes from now on. Without it, components are compiled in this process,
+    /// where nothing limits the memory that takes.
+    ///
+    /// `program` is the `dqhost` program of this version. What it answers is run in this process.
+    #[must_use]
+    pub fn compile_with(self, program: impl Into<OsString>) -> Self {
+        Self {
+            program: Some(program.into()),
+            ..self
+        }
     }
 
     /// Reads a component file.
@@ -156,73 +160,53 @@ impl Runtime {
         })
     }
 
-    /// Compiles a component, or takes it from the cache, and prepares it for instantiation.
+    /// Compiles a component, or takes it from the cache, and prepares it for instantiation. Blocks as
+    /// long as that takes.
     pub fn load(&self, file: &ComponentFile) -> Result<Handler, HandlerError> {
-        let pre = check::kind(&file.bytes)
-            .and_then(|()| self.compile(file))
-            .and_then(|component| self.prepare(&component))
-            .map_err(|reason| file.invalid(reason))?;
+        let (_, pre) = self
+            .component(file)
+            .map_err(|refusal| file.invalid(refusal.reason))?;
         Ok(Handler {
             pre,
-            engine: self.engine.clone(),
+            engine: self.compiler.engine.clone(),
             common: Arc::clone(&self.common),
             digest: Arc::clone(&file.digest),
         })
     }
 
-    /// What a component file is and wants, and whether it can run.
+    /// What a component file is and wants, and whether it can run. Blocks like [`load`](Self::load).
     #[must_use]
     pub fn inspect(&self, file: &ComponentFile) -> Inspection {
-        let compiled = check::kind(&file.bytes).and_then(|()| self.compile(file));
-        let (component, fits) = match compiled {
-            Ok(component) => {
-                let fits = self.prepare(&component).map(|_| ());
-                (Some(component), fits)
-            }
-            Err(reason) => (None, Err(reason)),
+        let (names, problem) = match self.component(file) {
+            Ok((component, _)) => (check::names(&self.compiler.engine, &component), None),
+            Err(refusal) => (
+                (refusal.exports, refusal.imports),
+                Some(file.invalid(refusal.reason)),
+            ),
         };
-        let problem = fits.err().map(|reason| file.invalid(reason));
-        check::inspect(&self.engine, component.as_ref(), file, problem)
+        check::inspect(names, file, problem)
     }
 
-    fn prepare(&self, component: &Component) -> Result<ConsumerPre<State>, String> {
-        check::types(&self.engine, component)?;
-        self.linker
-            .instantiate_pre(component)
-            .and_then(ConsumerPre::new)
-            .map_err(|error| format!("it does not fit the interface: {error:#}"))
-    }
-
-    /// In a thread of its own: a compilation cannot be stopped, only left behind.
-    fn compile(&self, file: &ComponentFile) -> Result<Component, String> {
-        let (engine, bytes) = (self.engine.clone(), Arc::clone(&file.bytes));
-        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
-        std::thread::Builder::new()
-            .name("compile".to_owned())
-            .spawn(move || {
-                // Nobody listens any more when it came too late.
-                let compiled = bulk::compile(&bytes, |bytes| Component::new(&engine, bytes));
-                let _ = sender.send(compiled);
-            })
-            .map_err(|error| format!("no thread to compile it: {error}"))?;
-        let limit = self.common.limits.compile_time;
-        let mut result = receiver.recv_timeout(SLOW_COMPILATION.min(limit));
-        if matches!(result, Err(RecvTimeoutError::Timeout)) && limit > SLOW_COMPILATION {
-            tracing::warn!(
-                "compiling {}, which takes a while the first time",
-                file.name
-            );
-            result = receiver.recv_timeout(limit.saturating_sub(SLOW_COMPILATION));
+    fn component(&self, file: &ComponentFile) -> Result<(Component, ConsumerPre<State>), Refusal> {
+        check::kind(&file.bytes)?;
+        let cached = self
+            .cache
+            .as_ref()
+            .and_then(|cache| cache.get(&file.digest));
+        if let Some(code) = cached
+            && let Ok(accepted) = self.compiler.accept(&code)
+        {
+            return Ok(accepted);
         }
-        match result {
-            Ok(compiled) => compiled.map_err(|error| format!("it does not compile: {error:#}")),
-            Err(RecvTimeoutError::Timeout) => Err(format!(
-                "it is not compiled within {limit:?} (--limit compile-time)"
-            )),
-            Err(RecvTimeoutError::Disconnected) => {
-                Err("a bug in the compiler: it panicked".to_owned())
-            }
+        let code = match &self.program {
+            Some(program) => child::compile(program, &self.common.limits, file)?,
+            None => compile::in_thread(&self.compiler, file)?,
+        };
+        let accepted = self.compiler.accept(&code)?;
+        if let Some(cache) = &self.cache {
+            cache.put(&file.digest, &code);
         }
+        Ok(accepted)
     }
 }
 
@@ -250,11 +234,7 @@ impl ComponentFile {
     }
 }
 
-fn config(
-    limits: &Limits,
-    cache: Option<&Path>,
-    pool: Option<PoolingAllocationConfig>,
-) -> wasmtime::Result<Config> {
+fn config(limits: &Limits, pool: Option<PoolingAllocationConfig>) -> Config {
     let mut config = Config::new();
     config
         .epoch_interruption(true)
@@ -265,12 +245,7 @@ fn config(
     if let Some(pool) = pool {
         config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
     }
-    if let Some(folder) = cache {
-        let mut settings = CacheConfig::new();
-        settings.with_directory(folder);
-        config.cache(Some(Cache::new(settings)?));
-    }
-    Ok(config)
+    config
 }
 
 /// A pool with room for `slots` components of the usual kinds. Pages that a message touched are

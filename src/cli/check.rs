@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 
-use super::sandbox::{self, SandboxArgs};
+use super::sandbox::SandboxArgs;
 use super::{Exit, log, print};
-use crate::runtime::{Import, Inspection, Need, Runtime};
+use crate::runtime::{Import, Inspection, Need};
 use crate::store::address::Endpoints;
 use crate::text::printable;
 
@@ -30,8 +30,7 @@ pub(super) fn check(args: &CheckArgs) -> anyhow::Result<Exit> {
         http: !permissions.http.is_empty(),
         sends: !permissions.sends.is_empty(),
     };
-    let cache = sandbox::cache_folder();
-    let runtime = Runtime::new(1, args.sandbox.limits(), permissions, cache.as_deref())?;
+    let runtime = args.sandbox.runtime(1, permissions)?;
     let file = args.sandbox.read(&runtime, &args.file)?;
     let found = runtime.inspect(&file);
     if args.json {

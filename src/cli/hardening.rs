@@ -1,6 +1,16 @@
 //! What the process of a host gives up, since it never needs it: the sandbox is not the only wall around
 //! guests. Where the system cannot do it, the host works as well without.
 
+use std::io;
+
+use crate::runtime::{Limits, compile_threads};
+
+/// Beside the limit by the clock, which the host enforces.
+const CPU_MARGIN_S: u64 = 1;
+
+/// Descriptors of a process that compiles.
+const PIPES: u64 = 3;
+
 /// No program that it starts gains privileges (set-user-ID files have no effect), and no core file shows
 /// its memory. It holds for threads that start later, so this comes before all others.
 pub(super) fn give_up_privileges() {
@@ -24,5 +34,63 @@ pub(super) fn hide_memory() {
     {
         use rustix::process::{DumpableBehavior, set_dumpable_behavior};
         let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    }
+}
+
+/// Limits this process, which compiles a component that may be hostile. It opens no file or socket after
+/// this, and ends with the process that started it.
+pub(super) fn confine_compiler(limits: &Limits) -> io::Result<()> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    give_up_privileges();
+    #[cfg(target_os = "linux")]
+    {
+        let signal = Some(rustix::process::Signal::KILL);
+        let _ = rustix::process::set_parent_process_death_signal(signal);
+        // If the machine has no memory left, this process ends before its host.
+        let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
+    }
+    close_inherited();
+    let at_most = |resource, wanted: u64| {
+        let allowed = getrlimit(resource).maximum.unwrap_or(u64::MAX);
+        let limit = Some(wanted.min(allowed));
+        let limit = Rlimit {
+            current: limit,
+            maximum: limit,
+        };
+        setrlimit(resource, limit)
+    };
+    let threads = compile_threads() as u64;
+    let seconds = limits.compile_time.as_secs().saturating_add(CPU_MARGIN_S);
+    at_most(Resource::Data, limits.compile_memory as u64)?;
+    at_most(Resource::Cpu, seconds.saturating_mul(threads))?;
+    at_most(Resource::Fsize, 0)?;
+    at_most(Resource::Nofile, PIPES)?;
+    Ok(())
+}
+
+/// Closes all descriptors but the three pipes. Those of the host close by themselves; others may come
+/// from whatever started the host.
+fn close_inherited() {
+    let folder = if cfg!(target_os = "linux") {
+        "/proc/self/fd"
+    } else {
+        "/dev/fd"
+    };
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return;
+    };
+    let names = entries.flatten().map(|entry| entry.file_name());
+    let descriptors: Vec<i32> = names
+        .filter_map(|name| name.to_str()?.parse().ok())
+        .filter(|descriptor| *descriptor >= 3)
+        .collect();
+    for descriptor in descriptors {
+        #[expect(
+            unsafe_code,
+            reason = "nothing in this process has opened a file yet that it still uses"
+        )]
+        unsafe {
+            rustix::io::close(descriptor);
+        }
     }
 }

@@ -25,7 +25,7 @@ enum Kind {
 const MIB: usize = 1024 * 1024;
 
 /// All of them, but for time and memory, which have flags of their own.
-const ALL: [Named; 16] = [
+const ALL: [Named; 17] = [
     Named {
         name: "tables",
         what: "tables of a component",
@@ -105,6 +105,11 @@ const ALL: [Named; 16] = [
         name: "compile-time",
         what: "until a component is compiled",
         kind: Kind::Time(|l| &mut l.compile_time),
+    },
+    Named {
+        name: "compile-memory",
+        what: "memory to compile a component",
+        kind: Kind::Bytes(|l| &mut l.compile_memory, 64 * MIB..=16 * 1024 * MIB),
     },
 ];
 
@@ -218,6 +223,7 @@ mod tests {
         for limit in &ALL {
             let value = match limit.kind {
                 Kind::Time(_) => "123ms",
+                Kind::Bytes(_, ref allowed) if *allowed.start() > MIB => "77MiB",
                 Kind::Bytes(..) => "77KiB",
                 Kind::Count(..) => "77",
             };

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::sandbox::{self, SandboxArgs};
+use super::sandbox::SandboxArgs;
 use super::send::header;
 use super::{DEFAULT_QUEUE, Exit, Usage, log, number, payload, print};
 use crate::message::{Due, MessageId, NewMessage, Outgoing, PAYLOAD_MAX_DEFAULT, QueueName};
-use crate::runtime::{Call, Report, Runtime, Source};
+use crate::runtime::{Call, Report, Source};
 use crate::store::address::Endpoints;
 use crate::text::{human_duration, printable};
 use crate::verdict::Outcome;
@@ -56,8 +56,7 @@ pub(super) async fn run(args: RunArgs) -> anyhow::Result<Exit> {
     let permissions = args
         .sandbox
         .permissions(Endpoints::default(), NewMessage::RETRIES_DEFAULT)?;
-    let cache = sandbox::cache_folder();
-    let runtime = Runtime::new(1, args.sandbox.limits(), permissions, cache.as_deref())?;
+    let runtime = args.sandbox.runtime(1, permissions)?;
     let handler = runtime.load(&args.sandbox.read(&runtime, &args.file)?)?;
     let bytes = payload::read(&args.payload, PAYLOAD_MAX_DEFAULT).await?;
     payload::check(&bytes, &args.headers, PAYLOAD_MAX_DEFAULT).map_err(Usage)?;

@@ -1,6 +1,7 @@
 //! What handlers are given, on the command line: limits, permissions, and which files may be loaded
 //! at all.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -164,6 +165,20 @@ impl SandboxArgs {
         })
     }
 
+    /// A runtime for up to `slots` runs at a time that compiles in child processes of this program.
+    pub(super) fn runtime(
+        &self,
+        slots: usize,
+        permissions: Permissions,
+    ) -> Result<Runtime, HandlerError> {
+        let cache = cache_folder();
+        let program = this_program().map_err(|error| {
+            HandlerError::Engine(format!("the path of this program is not known: {error}"))
+        })?;
+        let runtime = Runtime::new(slots, self.limits(), permissions, cache.as_deref())?;
+        Ok(runtime.compile_with(program))
+    }
+
     /// True if only certain files may be loaded.
     pub(super) fn has_digests(&self) -> bool {
         !self.handler_digest.is_empty()
@@ -212,9 +227,18 @@ fn secret(name: &str, path: &Path) -> Result<String, Usage> {
     Ok(text.to_owned())
 }
 
+/// The file that this process runs. On Linux it is this very version, even if the file was replaced.
+fn this_program() -> io::Result<PathBuf> {
+    let link = Path::new("/proc/self/exe");
+    if cfg!(target_os = "linux") && link.exists() {
+        return Ok(link.to_owned());
+    }
+    std::env::current_exe()
+}
+
 /// A folder of ours alone for compiled code, or none when there is no place for it or others can
 /// write there: what is in it is executed.
-pub(super) fn cache_folder() -> Option<PathBuf> {
+fn cache_folder() -> Option<PathBuf> {
     use std::os::unix::fs::MetadataExt;
     let folder = folder::of_user("XDG_CACHE_HOME", ".cache")?;
     if let Err(error) = folder::make(&folder) {

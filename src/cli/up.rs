@@ -10,14 +10,13 @@ use clap::{Args, ValueEnum};
 use futures_util::future::join_all;
 use tokio::sync::watch;
 
-use super::sandbox::{self, SandboxArgs};
+use super::sandbox::SandboxArgs;
 use super::screen::{self, ScreenArgs};
 use super::{
     DEFAULT_QUEUE, Exit, StoreArgs, Usage, handlers, hardening, log, number, open, signals, time,
 };
 use crate::host::{Host, HostConfig, Served, Stage, Workers};
 use crate::message::{NewMessage, QueueName, RETRIES_MAX};
-use crate::runtime::Runtime;
 use crate::store::address::Endpoints;
 use crate::store::{Retention, Store};
 use crate::verdict::Backoff;
@@ -267,9 +266,7 @@ pub(super) async fn up(args: UpArgs) -> anyhow::Result<Exit> {
     };
     let endpoints = open::endpoints(&args.store)?;
     let permissions = args.sandbox.permissions(endpoints.clone(), args.retries)?;
-    let limits = args.sandbox.limits();
-    let cache = sandbox::cache_folder();
-    let runtime = Runtime::new(args.slots, limits, permissions, cache.as_deref())?;
+    let runtime = args.sandbox.runtime(args.slots, permissions)?;
     hardening::hide_memory();
     let is_strict = args.strict || args.sandbox.has_digests();
     let served = handlers::load(&args.sandbox, &runtime, files, is_strict)?;

@@ -176,26 +176,28 @@ fn need_of(import: &str) -> Need {
     }
 }
 
+/// The names of its exports and imports.
+pub(super) fn names(engine: &Engine, component: &Component) -> (Vec<String>, Vec<String>) {
+    let types = component.component_type();
+    let exports = types.exports(engine).map(|(name, _)| name.to_owned());
+    let imports = types.imports(engine).map(|(name, _)| name.to_owned());
+    (exports.collect(), imports.collect())
+}
+
 pub(super) fn inspect(
-    engine: &Engine,
-    component: Option<&Component>,
+    (exports, imports): (Vec<String>, Vec<String>),
     file: &ComponentFile,
     problem: Option<HandlerError>,
 ) -> Inspection {
-    let types = component.map(Component::component_type);
-    let (mut exports, mut imports) = (Vec::new(), Vec::new());
-    if let Some(types) = types {
-        exports.extend(types.exports(engine).map(|(name, _)| name.to_owned()));
-        imports.extend(types.imports(engine).map(|(name, _)| Import {
-            name: name.to_owned(),
-            need: need_of(name),
-        }));
-    }
+    let imports = imports.into_iter().map(|name| Import {
+        need: need_of(&name),
+        name,
+    });
     Inspection {
         digest: file.digest.to_string(),
         size: file.size(),
         exports,
-        imports,
+        imports: imports.collect(),
         problem,
     }
 }

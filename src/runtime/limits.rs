@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
 use wasmtime::ResourceLimiter;
 
 /// What a handler may take: the file, then each run of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Until a run is stopped, unless it asks for more.
     pub time: Duration,
@@ -49,6 +50,8 @@ pub struct Limits {
     pub component_bytes: usize,
     /// Until the component is compiled. The largest take 10 s on two cores.
     pub compile_time: Duration,
+    /// Memory of the process that compiles it, bytes. Nothing limits it if this process compiles.
+    pub compile_memory: usize,
 }
 
 impl Default for Limits {
@@ -74,6 +77,7 @@ impl Default for Limits {
             http_total: Duration::from_secs(30),
             component_bytes: 64 * MIB,
             compile_time: Duration::from_mins(1),
+            compile_memory: 448 * MIB,
         }
     }
 }

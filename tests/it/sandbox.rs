@@ -1,5 +1,7 @@
 //! What handlers may do beyond computing, and that one message has one live handler.
 
+mod bombs;
+mod compile;
 mod hostile;
 mod http;
 mod leaks;

@@ -1,0 +1,210 @@
+//! From the bytes of a component to compiled code that fits the interface.
+//!
+//! A hostile component makes the compiler take any amount of memory, and nothing stops a thread that
+//! compiles. So the program compiles in a child process (`child`), which is limited by the system. What
+//! this process then does with the compiled code, the child has done before it within its limits.
+
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use wasmtime::component::{Component, Linker};
+use wasmtime::{Engine, OutOfMemory};
+
+use super::imports::{ConsumerPre, State};
+use super::{ComponentFile, HandlerError, Limits, check, config, imports, pool};
+
+/// A compilation that takes longer is told of.
+const SLOW_COMPILATION: Duration = Duration::from_secs(1);
+
+/// The last byte of a child's answer: whether compiled code is before it or a [`Refusal`] in JSON.
+pub(super) const ACCEPTED: u8 = 1;
+pub(super) const REFUSED: u8 = 0;
+
+/// Why a component cannot be a handler.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Refusal {
+    pub reason: String,
+    /// What it exports and imports, if that is known.
+    pub exports: Vec<String>,
+    pub imports: Vec<String>,
+}
+
+impl From<String> for Refusal {
+    fn from(reason: String) -> Self {
+        Self {
+            reason,
+            exports: Vec::new(),
+            imports: Vec::new(),
+        }
+    }
+}
+
+pub(super) fn over_time(limits: &Limits) -> String {
+    let limit = limits.compile_time;
+    format!("it is not compiled within {limit:?} (--limit compile-time)")
+}
+
+pub(super) fn over_memory(limits: &Limits) -> String {
+    let mib = limits.compile_memory.div_ceil(1 << 20);
+    format!(
+        "compiling it takes more than {mib}MiB of memory; if you trust the file, allow more with \
+         `--limit compile-memory={}MiB`",
+        mib.saturating_mul(2)
+    )
+}
+
+/// Compiles components and links them to what handlers are given.
+pub(super) struct Compiler {
+    pub engine: Engine,
+    linker: Linker<State>,
+    limits: Limits,
+}
+
+impl Compiler {
+    /// For up to `slots` runs at a time.
+    pub(super) fn new(slots: usize, limits: &Limits) -> Result<Self, HandlerError> {
+        let fail = |error: wasmtime::Error| HandlerError::Engine(format!("{error:#}"));
+        let engine = match Engine::new(&config(limits, Some(pool(slots, *limits)))) {
+            Ok(engine) => engine,
+            // The pool reserves address space for every slot, which a ulimit may not allow.
+            Err(error) => {
+                tracing::warn!(
+                    "no room for a pool of instances, so each is allocated when \
+                                needed, which is slower: {error:#}"
+                );
+                Engine::new(&config(limits, None)).map_err(fail)?
+            }
+        };
+        let mut linker = Linker::new(&engine);
+        imports::link(&mut linker).map_err(fail)?;
+        Ok(Self {
+            engine,
+            linker,
+            limits: *limits,
+        })
+    }
+
+    /// Compiled code that [`accept`](Self::accept) takes.
+    pub(super) fn compile(&self, bytes: &[u8]) -> Result<Vec<u8>, Refusal> {
+        let code = self.engine.precompile_component(bytes);
+        let code = code.map_err(|error| self.failure(&error))?;
+        self.accept(&code)?;
+        Ok(code)
+    }
+
+    fn failure(&self, error: &wasmtime::Error) -> String {
+        if is_lack_of_memory(error) {
+            over_memory(&self.limits)
+        } else {
+            format!("it does not compile: {error:#}")
+        }
+    }
+
+    /// What compiled code of ours is ready to be instantiated as, if it fits the interface.
+    pub(super) fn accept(&self, code: &[u8]) -> Result<(Component, ConsumerPre<State>), Refusal> {
+        #[expect(
+            unsafe_code,
+            reason = "only our own compiler made this code: it came from this process, through a \
+                      private pipe, or from a file that no other user can write"
+        )]
+        let component = unsafe { Component::deserialize(&self.engine, code) }
+            .map_err(|error| self.failure(&error))?;
+        let linked = check::types(&self.engine, &component).and_then(|()| {
+            self.linker
+                .instantiate_pre(&component)
+                .and_then(ConsumerPre::new)
+                .map_err(|error| format!("it does not fit the interface: {error:#}"))
+        });
+        match linked {
+            Ok(pre) => Ok((component, pre)),
+            Err(reason) => {
+                let (exports, imports) = check::names(&self.engine, &component);
+                Err(Refusal {
+                    reason,
+                    exports,
+                    imports,
+                })
+            }
+        }
+    }
+}
+
+fn is_lack_of_memory(error: &wasmtime::Error) -> bool {
+    error.is::<OutOfMemory>()
+        || error.chain().any(|cause| {
+            let errno = cause.downcast_ref::<Errno>().copied();
+            errno.or_else(|| Errno::from_io_error(cause.downcast_ref::<io::Error>()?))
+                == Some(Errno::NOMEM)
+        })
+}
+
+/// Compiles in a thread of this process: it cannot be stopped, only left behind.
+pub(super) fn in_thread(
+    compiler: &Arc<Compiler>,
+    file: &ComponentFile,
+) -> Result<Vec<u8>, Refusal> {
+    let limits = compiler.limits;
+    let (compiler, bytes) = (Arc::clone(compiler), Arc::clone(&file.bytes));
+    let (sender, receiver) = sync_channel(1);
+    std::thread::Builder::new()
+        .name("compile".to_owned())
+        .spawn(move || {
+            // Nobody listens any more when it came too late.
+            let _ = sender.send(compiler.compile(&bytes));
+        })
+        .map_err(|error| format!("no thread to compile it: {error}"))?;
+    match wait(&receiver, limits.compile_time, file) {
+        Ok(answer) => answer,
+        Err(RecvTimeoutError::Timeout) => Err(over_time(&limits).into()),
+        Err(RecvTimeoutError::Disconnected) => {
+            Err("a bug in the compiler: it panicked".to_owned().into())
+        }
+    }
+}
+
+/// Waits for a compilation, and tells of one that takes long.
+pub(super) fn wait<T>(
+    result: &Receiver<T>,
+    limit: Duration,
+    file: &ComponentFile,
+) -> Result<T, RecvTimeoutError> {
+    let quick = result.recv_timeout(SLOW_COMPILATION.min(limit));
+    if limit <= SLOW_COMPILATION || !matches!(quick, Err(RecvTimeoutError::Timeout)) {
+        return quick;
+    }
+    tracing::warn!(
+        "compiling {}, which takes a while the first time",
+        file.name
+    );
+    result.recv_timeout(limit.saturating_sub(SLOW_COMPILATION))
+}
+
+/// What a child process does: reads a component, and writes compiled code or why there is none.
+///
+/// # Errors
+///
+/// Those of reading and writing. What is wrong with the component is part of what is written.
+pub fn compile_as_child(
+    limits: &Limits,
+    mut input: impl Read,
+    mut output: impl Write,
+) -> io::Result<()> {
+    let compiler = Compiler::new(0, limits).map_err(io::Error::other)?;
+    let mut bytes = Vec::new();
+    input.read_to_end(&mut bytes)?;
+    match compiler.compile(&bytes) {
+        Ok(code) => {
+            output.write_all(&code)?;
+            output.write_all(&[ACCEPTED])?;
+        }
+        Err(refusal) => {
+            serde_json::to_writer(&mut output, &refusal)?;
+            output.write_all(&[REFUSED])?;
+        }
+    }
+    output.flush()
+}
