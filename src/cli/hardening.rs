@@ -5,9 +5,6 @@ use std::io;
 
 use crate::runtime::{Limits, compile_threads};
 
-/// Beside the limit by the clock, which the host enforces.
-const CPU_MARGIN_S: u64 = 1;
-
 /// Descriptors of a process that compiles.
 const PIPES: u64 = 3;
 
@@ -50,21 +47,21 @@ pub(super) fn confine_compiler(limits: &Limits) -> io::Result<()> {
         let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     }
     close_inherited();
-    let at_most = |resource, wanted: u64| {
+    let at_most = |resource, wanted: u64, margin: u64| {
         let allowed = getrlimit(resource).maximum.unwrap_or(u64::MAX);
-        let limit = Some(wanted.min(allowed));
         let limit = Rlimit {
-            current: limit,
-            maximum: limit,
+            current: Some(wanted.min(allowed)),
+            maximum: Some(wanted.saturating_add(margin).min(allowed)),
         };
         setrlimit(resource, limit)
     };
-    let threads = compile_threads() as u64;
-    let seconds = limits.compile_time.as_secs().saturating_add(CPU_MARGIN_S);
-    at_most(Resource::Data, limits.compile_memory as u64)?;
-    at_most(Resource::Cpu, seconds.saturating_mul(threads))?;
-    at_most(Resource::Fsize, 0)?;
-    at_most(Resource::Nofile, PIPES)?;
+    let seconds = limits.compile_time.as_secs().saturating_add(1);
+    let of_all_threads = seconds.saturating_mul(compile_threads() as u64);
+    at_most(Resource::Data, limits.compile_memory as u64, 0)?;
+    // At the second of the two the signal would not say why.
+    at_most(Resource::Cpu, of_all_threads, 1)?;
+    at_most(Resource::Fsize, 0, 0)?;
+    at_most(Resource::Nofile, PIPES, 0)?;
     Ok(())
 }
 

@@ -37,7 +37,7 @@ fn number(mut n: usize) -> Vec<u8> {
 }
 
 fn with_length(bytes: &[u8]) -> Vec<u8> {
-    [&number(bytes.len()), bytes].concat()
+    [&number(bytes.len())[..], bytes].concat()
 }
 
 fn section(id: u8, body: &[u8]) -> Vec<u8> {
@@ -184,9 +184,8 @@ fn data(rng: &mut Rng) -> Vec<u8> {
             let count = rng.usize(2..1000);
             let far: Vec<u8> = (0..count)
                 .flat_map(|n| {
-                    let offset = u32::try_from(n * (60 << 20) / count).unwrap();
                     // Signed, so that a byte more keeps the sign out.
-                    let mut leb = number(offset as usize);
+                    let mut leb = number(n * (60 << 20) / count);
                     if leb.last().is_some_and(|last| last & 0x40 != 0) {
                         *leb.last_mut().unwrap() |= 0x80;
                         leb.push(0);
@@ -219,7 +218,7 @@ fn locals(rng: &mut Rng) -> Vec<u8> {
             [vec![1], number(count), vec![0x7e], uses, vec![0x0b]].concat()
         }
         _ => {
-            let deep = [vec![0x02, 0x40].repeat(count), vec![0x0b; count]].concat();
+            let deep = [[0x02, 0x40].repeat(count), vec![0x0b; count]].concat();
             [vec![0], deep, vec![0x0b]].concat()
         }
     };

@@ -1,6 +1,7 @@
 //! A component that is made to exhaust the compiler harms nothing: it is compiled in a process of its own,
 //! which is limited.
 
+use std::fmt::Write as _;
 use std::fs::{self, File, Permissions as Mode};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -31,7 +32,7 @@ fn nested() -> Vec<u8> {
     let mut text = "(component (component $c0)".to_owned();
     for level in 1..=40 {
         let inner = format!("(instance (instantiate $c{}))", level - 1).repeat(2);
-        text += &format!("(component $c{level} {inner})");
+        let _ = write!(text, "(component $c{level} {inner})");
     }
     wat::parse_str(text + "(instance (instantiate $c40)))").unwrap()
 }
@@ -368,7 +369,7 @@ fn compiled_code_that_was_changed_or_that_others_can_write_is_not_run() {
         symlink(&elsewhere, &linked).unwrap();
     }));
     changes.push(Box::new(move || {
-        fs::set_permissions(&open, Mode::from_mode(0o620)).unwrap()
+        fs::set_permissions(&open, Mode::from_mode(0o620)).unwrap();
     }));
     for change in changes {
         change();
