@@ -2,6 +2,7 @@
 //! guests. Where the system cannot do it, the host works as well without.
 
 use std::io;
+use std::path::PathBuf;
 
 use crate::runtime::{Limits, compile_threads};
 
@@ -76,18 +77,20 @@ fn close_inherited() {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return;
     };
-    let names = entries.flatten().map(|entry| entry.file_name());
-    let descriptors: Vec<i32> = names
-        .filter_map(|name| name.to_str()?.parse().ok())
-        .filter(|descriptor| *descriptor >= 3)
-        .collect();
-    for descriptor in descriptors {
-        #[expect(
-            unsafe_code,
-            reason = "nothing in this process has opened a file yet that it still uses"
-        )]
-        unsafe {
-            rustix::io::close(descriptor);
+    let paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    for path in paths {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let descriptor: Option<i32> = name.and_then(|name| name.parse().ok());
+        // The one by which the folder was read is closed by now.
+        let is_open = path.symlink_metadata().is_ok();
+        if let Some(descriptor) = descriptor.filter(|n| *n >= 3 && is_open) {
+            #[expect(
+                unsafe_code,
+                reason = "nothing in this process has opened a file yet that it still uses"
+            )]
+            unsafe {
+                rustix::io::close(descriptor);
+            }
         }
     }
 }

@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 
 use fastrand::Rng;
 
-const KINDS: [(&str, fn(&mut Rng) -> Vec<u8>); 7] = [
+type Kind = (&'static str, fn(&mut Rng) -> Vec<u8>);
+
+const KINDS: [Kind; 7] = [
     ("nesting", nesting),
     ("elements", elements),
     ("types", types),
