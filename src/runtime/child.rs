@@ -52,8 +52,10 @@ fn command(program: &Path, limits: &Limits) -> io::Result<Command> {
         .arg(serde_json::to_string(limits)?)
         // A secret of the environment is none of its business.
         .env_clear()
-        // What the allocator reserves counts as taken otherwise.
+        // The allocator takes from the system what it uses, and no more, and gives it back.
+        .env("MIMALLOC_DISALLOW_ARENA_ALLOC", "1")
         .env("MIMALLOC_ARENA_EAGER_COMMIT", "0")
+        .env("MIMALLOC_PAGE_COMMIT_ON_DEMAND", "1")
         .env("RAYON_NUM_THREADS", threads().to_string())
         // Keys of the terminal are for this process.
         .process_group(0)

@@ -50,7 +50,8 @@ pub struct Limits {
     pub component_bytes: usize,
     /// Until the component is compiled. The largest take 10 s on two cores.
     pub compile_time: Duration,
-    /// Memory of the process that compiles it, bytes. Nothing limits it if this process compiles.
+    /// Memory of the process that compiles it, bytes: the largest of the usual language runtimes need up
+    /// to 450 MiB. Nothing limits it if this process compiles.
     pub compile_memory: usize,
 }
 
@@ -77,7 +78,7 @@ impl Default for Limits {
             http_total: Duration::from_secs(30),
             component_bytes: 64 * MIB,
             compile_time: Duration::from_mins(1),
-            compile_memory: 448 * MIB,
+            compile_memory: 512 * MIB,
         }
     }
 }

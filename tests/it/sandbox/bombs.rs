@@ -80,6 +80,10 @@ fn nesting(rng: &mut Rng) -> Vec<u8> {
         (1000, 4),
     ][rng.usize(0..7)];
     let inner = ["", "(table 1 funcref)", "(memory 1)", "(func)"][rng.usize(0..4)];
+    nested(width, depth, inner)
+}
+
+pub(super) fn nested(width: usize, depth: usize, inner: &str) -> Vec<u8> {
     let mut text = format!(
         "(component (component $c0 (core module $m {inner}) (core instance (instantiate $m)))"
     );
@@ -93,36 +97,59 @@ fn nesting(rng: &mut Rng) -> Vec<u8> {
 
 const TYPE: [u8; 3] = [0x60, 0, 0];
 
-/// Up to 8 MB of elements: of one segment or of many, as numbers or as expressions.
-fn elements(rng: &mut Rng) -> Vec<u8> {
-    let bytes = up_to(rng, LARGE);
-    let segments = match rng.u32(0..4) {
-        // One passive segment of function 0.
-        0 => [vec![1, 1, 0], number(bytes), vec![0; bytes]].concat(),
-        // One declared segment of expressions.
-        1 => [
-            vec![1, 7, 0x70],
-            number(bytes / 3),
-            [0xd2, 0, 0x0b].repeat(bytes / 3),
-        ]
-        .concat(),
-        // Many passive segments of one function.
-        2 => {
-            let count = (bytes / 4).min(100_000);
-            [number(count), [1, 0, 1, 0].repeat(count)].concat()
-        }
-        // Many active segments without any.
-        _ => {
-            let count = (bytes / 5).min(100_000);
-            [number(count), [0, 0x41, 0, 0x0b, 0].repeat(count)].concat()
-        }
-    };
+/// A table, a function and these segments of elements.
+fn table(segments: &[u8]) -> Vec<u8> {
     component(&[
         items(1, 1, &TYPE),
         items(3, 1, &[0]),
         items(4, 1, &[0x70, 0, 1]),
-        section(9, &segments),
+        section(9, segments),
         items(10, 1, &[2, 0, 0x0b]),
+    ])
+}
+
+/// One segment of expressions, which are passive or declared.
+fn expressions(flags: u8, bytes: usize) -> Vec<u8> {
+    let expressions = [0xd2, 0, 0x0b].repeat(bytes / 3);
+    table(&[vec![1, flags, 0x70], number(bytes / 3), expressions].concat())
+}
+
+/// Up to 8 MB of elements: of one segment or of many, as numbers or as expressions.
+fn elements(rng: &mut Rng) -> Vec<u8> {
+    let bytes = up_to(rng, LARGE);
+    match rng.u32(0..5) {
+        // One passive segment of function 0.
+        0 => table(&[vec![1, 1, 0], number(bytes), vec![0; bytes]].concat()),
+        1 => expressions(5, bytes),
+        2 => expressions(7, bytes),
+        // Many passive segments of one function.
+        3 => table(&many(bytes, &[1, 0, 1, 0])),
+        // Many active segments without any.
+        _ => table(&many(bytes, &[0, 0x41, 0, 0x0b, 0])),
+    }
+}
+
+/// As many as there may be of a segment, within so many bytes.
+fn many(bytes: usize, segment: &[u8]) -> Vec<u8> {
+    let count = (bytes / segment.len()).min(100_000);
+    [number(count), segment.repeat(count)].concat()
+}
+
+/// What takes the most memory of all.
+pub(super) fn heaviest() -> [Vec<u8>; 4] {
+    [
+        nested(2, 40, ""),
+        expressions(5, LARGE),
+        table(&many(LARGE, &[1, 0, 1, 0])),
+        empty_functions(1_000_000),
+    ]
+}
+
+pub(super) fn empty_functions(count: usize) -> Vec<u8> {
+    component(&[
+        items(1, 1, &TYPE),
+        items(3, count, &[0]),
+        items(10, count, &[2, 0, 0x0b]),
     ])
 }
 
