@@ -107,9 +107,6 @@ fn check_bomb(number: usize, file: &Path) {
             "bomb {number} of {kind}, {} bytes: {said:.1000}",
             bytes.len()
         );
-        if std::env::var_os("SHOW").is_some() {
-            println!("{peak} {time:?} {what:.400}");
-        }
         assert!(said.contains("it cannot run"), "{what}");
         assert!(peak < MEMORY_MAX, "{peak} bytes of memory: {what}");
         if time < LIMIT + Duration::from_secs(2) {
@@ -137,9 +134,6 @@ fn load_bombs(folder: &Path, numbers: Range<usize>) {
     assert!(peak < MEMORY_MAX, "{peak} bytes of memory");
     let each = time / u32::try_from(numbers.len()).unwrap();
     assert!(each < LIMIT + Duration::from_secs(2), "{each:?}");
-    if std::env::var_os("SHOW").is_some() {
-        println!("up: {peak} {time:?}");
-    }
 }
 
 #[test]
@@ -171,10 +165,7 @@ fn the_heaviest_bombs_stay_within_600_mb_under_the_default_limits() {
     let file = folder.path().join("bomb");
     for (number, bytes) in heaviest().into_iter().enumerate() {
         fs::write(&file, bytes).unwrap();
-        let Checked { said, peak, time } = check(&file, &[]);
-        if std::env::var_os("SHOW").is_some() {
-            println!("{peak} {time:?} {said}");
-        }
+        let Checked { said, peak, .. } = check(&file, &[]);
         assert!(
             said.contains("more than 512MiB of memory"),
             "{number}: {said}"
