@@ -15,7 +15,7 @@ use wasmtime::component::{Component, Linker};
 use wasmtime::{Engine, OutOfMemory};
 
 use super::imports::{ConsumerPre, State};
-use super::{ComponentFile, HandlerError, Limits, check, config, imports, pool};
+use super::{ComponentFile, HandlerError, Limits, bulk, check, config, imports, pool};
 
 /// A compilation that takes longer is told of.
 const SLOW_COMPILATION: Duration = Duration::from_secs(1);
@@ -90,7 +90,7 @@ impl Compiler {
 
     /// Compiled code that [`accept`](Self::accept) takes.
     pub(super) fn compile(&self, bytes: &[u8]) -> Result<Vec<u8>, Refusal> {
-        let code = self.engine.precompile_component(bytes);
+        let code = bulk::compile(bytes, |bytes| self.engine.precompile_component(bytes));
         let code = code.map_err(|error| self.failure(&error))?;
         self.accept(&code)?;
         Ok(code)
