@@ -39,12 +39,14 @@ mod settle;
 mod slots;
 mod timer;
 mod totals;
+mod turns;
 mod work;
 
 use monitor::Times;
 pub use monitor::{InFlightDelivery, Monitor, Quantiles, QueueReport};
 pub use totals::Summary;
 use totals::Totals;
+use turns::Turns;
 
 /// How often a host tells the others of itself.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
@@ -77,6 +79,8 @@ pub struct Workers {
     /// Where runs go on that compute for long: threads of a low priority, so that those which begin
     /// do not wait for them.
     pub patient: tokio::runtime::Handle,
+    /// Where HTTP connections of handlers are driven, so that what servers send keeps no handler waiting.
+    pub http: tokio::runtime::Handle,
     /// Where results are settled and told of, beside the loops that reserve and keep leases. One
     /// thread, since more would wake each other for nothing.
     pub settling: tokio::runtime::Handle,
@@ -140,6 +144,8 @@ struct Shared {
     /// The handlers, to wait for them when stopping.
     tasks: TaskTracker,
     workers: Workers,
+    /// Of the threads of long handlers.
+    turns: Arc<Turns>,
     totals: Totals,
     /// Something was settled, or a loop found nothing: the host may be done.
     may_be_empty: Notify,
@@ -168,14 +174,17 @@ impl Host {
         config: HostConfig,
         workers: Workers,
     ) -> Self {
+        for Served { queue, handler } in &served {
+            handler.serves(queue.as_str(), &workers.http);
+        }
         Self(Arc::new(Shared {
             store,
             in_flight: InFlight::default(),
             slots: Arc::new(Semaphore::new(config.slots)),
             may_be_empty: Notify::new(),
             tasks: TaskTracker::new(),
-            workers,
             totals: Totals::default(),
+            turns: Turns::new(workers.patient.metrics().num_workers(), served.len()),
             queues: served
                 .into_iter()
                 .map(|Served { queue, handler }| ServedQueue {
@@ -189,6 +198,7 @@ impl Host {
                 })
                 .collect(),
             config,
+            workers,
         }))
     }
 

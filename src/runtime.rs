@@ -28,6 +28,7 @@ mod check;
 mod child;
 mod compile;
 mod connections;
+mod exchange;
 mod guest_log;
 mod http;
 mod imports;
@@ -38,6 +39,7 @@ mod requests;
 mod run;
 mod run_lines;
 mod secrets;
+mod shares;
 mod ticker;
 mod timed;
 
@@ -117,7 +119,7 @@ impl Runtime {
             program: None,
             common: Arc::new(SharedContext {
                 limits,
-                web: Arc::new(HttpClient::new(Arc::clone(&permissions), limits)),
+                web: Arc::new(HttpClient::new(Arc::clone(&permissions), limits, slots)),
                 secrets: Arc::new(secrets::Secrets::new(&permissions.secrets)),
                 permissions,
                 clock,
@@ -234,7 +236,7 @@ impl ComponentFile {
     }
 }
 
-fn config(limits: &Limits, pool: Option<PoolingAllocationConfig>) -> Config {
+fn config(limits: &Limits, pool: PoolingAllocationConfig) -> Config {
     let mut config = Config::new();
     config
         .epoch_interruption(true)
@@ -242,10 +244,24 @@ fn config(limits: &Limits, pool: Option<PoolingAllocationConfig>) -> Config {
         .max_wasm_stack(limits.stack)
         .async_stack_size(limits.stack.saturating_add(NATIVE_STACK))
         .wasm_backtrace_max_frames(None);
-    if let Some(pool) = pool {
-        config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
-    }
+    config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
     config
+}
+
+/// Why there is no pool, which reserves address space for each slot, and what to do.
+fn no_pool(slots: usize, error: &wasmtime::Error) -> HandlerError {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::As).current;
+    let limited = limit.map_or_else(String::new, |bytes| {
+        format!(
+            "; this process may have {} MiB (`ulimit -v`)",
+            bytes / 1024 / 1024
+        )
+    });
+    HandlerError::Engine(format!(
+        "no address space for the limits of {slots} handlers at a time{limited}. Each takes about 8 GiB \
+         of addresses, not of memory. Remove the limit with `ulimit -v unlimited`, and limit memory \
+         by a cgroup instead, or run fewer with --slots ({error:#})"
+    ))
 }
 
 /// A pool with room for `slots` components of the usual kinds. Pages that a message touched are

@@ -59,6 +59,11 @@ pub enum Outcome {
     Stopped,
     /// The store has the message but not its payload, so no handler ran.
     PayloadMissing,
+    /// The host had too few of something for it: it fails through no fault of its own.
+    HostBusy {
+        /// One of what was missing.
+        what: &'static str,
+    },
     /// The host itself could not run it.
     HostFault {
         /// What happened.
@@ -83,6 +88,7 @@ impl Outcome {
             Self::SendsRefused => "sends-refused",
             Self::Stopped => "stopped",
             Self::PayloadMissing => "payload-missing",
+            Self::HostBusy { .. } => "host-busy",
             Self::HostFault { .. } => "host-fault",
         }
     }
@@ -111,6 +117,7 @@ impl Outcome {
             }
             Self::Stopped => "an operator stopped it".to_owned(),
             Self::PayloadMissing => "the store has lost the payload".to_owned(),
+            Self::HostBusy { what } => format!("the host had no {what} free for it"),
         }
     }
 }
@@ -141,7 +148,8 @@ impl Backoff {
 }
 
 /// What the store is to do with a delivery whose handler ended so and sent this. It was the delivery of
-/// this `number`, 1 for the first; `attempt` is what is kept of it when it failed.
+/// this `number`, 1 for the first; `attempt` is what is kept of it when it failed. None if the message is
+/// to be released as if it had not been delivered.
 #[must_use]
 pub fn settlement(
     outcome: &Outcome,
@@ -149,11 +157,12 @@ pub fn settlement(
     (number, attempt): (u32, impl FnOnce() -> Attempt),
     backoff: Backoff,
     jitter: f64,
-) -> Settlement {
+) -> Option<Settlement> {
     let delay = match outcome {
-        Outcome::Acked => return Settlement::Ack { outbox },
+        Outcome::HostBusy { .. } => return None,
+        Outcome::Acked => return Some(Settlement::Ack { outbox }),
         Outcome::Rejected { .. } | Outcome::PayloadMissing => {
-            return Settlement::Reject { attempt: attempt() };
+            return Some(Settlement::Reject { attempt: attempt() });
         }
         Outcome::Nacked {
             delay: Some(delay), ..
@@ -169,10 +178,10 @@ pub fn settlement(
         | Outcome::Stopped
         | Outcome::HostFault { .. } => backoff.delay(number, jitter),
     };
-    Settlement::Nack {
+    Some(Settlement::Nack {
         delay: (!delay.is_zero()).then_some(delay),
         attempt: attempt(),
-    }
+    })
 }
 
 #[cfg(test)]
@@ -201,7 +210,7 @@ mod tests {
 
     fn delay_of(outcome: &Outcome, number: u32) -> Option<Duration> {
         match settlement(outcome, Vec::new(), attempt(number), BACKOFF, 0.5) {
-            Settlement::Nack { delay, .. } => delay,
+            Some(Settlement::Nack { delay, .. }) => delay,
             other => panic!("{other:?}"),
         }
     }
@@ -231,7 +240,7 @@ mod tests {
     fn acks_and_rejects_are_final() {
         assert_eq!(
             settlement(&Outcome::Acked, Vec::new(), attempt(1), BACKOFF, 0.0),
-            Settlement::ACK
+            Some(Settlement::ACK)
         );
         for outcome in [
             Outcome::PayloadMissing,
@@ -240,8 +249,20 @@ mod tests {
             },
         ] {
             let settled = settlement(&outcome, Vec::new(), attempt(1), BACKOFF, 0.0);
-            assert!(matches!(settled, Settlement::Reject { .. }), "{settled:?}");
+            assert!(
+                matches!(settled, Some(Settlement::Reject { .. })),
+                "{settled:?}"
+            );
         }
+    }
+
+    #[test]
+    fn what_the_host_could_not_provide_is_no_attempt() {
+        let busy = Outcome::HostBusy {
+            what: "HTTP connection",
+        };
+        let settled = settlement(&busy, Vec::new(), attempt(4), BACKOFF, 0.5);
+        assert_eq!(settled, None);
     }
 
     proptest! {

@@ -190,6 +190,7 @@ fn queue_files(args: &UpArgs) -> Result<Vec<(QueueName, PathBuf)>, Usage> {
 struct Threads {
     quick: Option<tokio::runtime::Runtime>,
     patient: Option<tokio::runtime::Runtime>,
+    http: Option<tokio::runtime::Runtime>,
     settling: Option<tokio::runtime::Runtime>,
 }
 
@@ -210,6 +211,7 @@ impl Threads {
             .on_thread_start(be_patient)
             .build()
             .context(no_threads)?;
+        let http = threads("http").build().context(no_threads)?;
         let mut settling = threads("results");
         let settling = settling
             .worker_threads(1)
@@ -218,6 +220,7 @@ impl Threads {
         Ok(Self {
             quick: Some(quick),
             patient: Some(patient),
+            http: Some(http),
             settling: Some(settling),
         })
     }
@@ -226,6 +229,7 @@ impl Threads {
         Some(Workers {
             quick: self.quick.as_ref()?.handle().clone(),
             patient: self.patient.as_ref()?.handle().clone(),
+            http: self.http.as_ref()?.handle().clone(),
             settling: self.settling.as_ref()?.handle().clone(),
         })
     }
@@ -241,8 +245,11 @@ fn be_patient() {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        let runtimes = [self.quick.take(), self.patient.take(), self.settling.take()];
-        for runtime in runtimes.into_iter().flatten() {
+        let handlers = [self.quick.take(), self.patient.take()];
+        let runtimes = handlers
+            .into_iter()
+            .chain([self.http.take(), self.settling.take()]);
+        for runtime in runtimes.flatten() {
             runtime.shutdown_background();
         }
     }

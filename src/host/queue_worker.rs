@@ -15,6 +15,11 @@ use super::work::{Slot, run};
 use super::{ServedQueue, Shared, leases, slots};
 use crate::message::{Claim, Delivery};
 use crate::store::{Advanced, First, Reservation, Settlement, StoreResult};
+use crate::verdict::Outcome;
+
+/// How long a message is kept that the host could not handle, before it is given back; half as long to
+/// half as long again.
+const BUSY_PAUSE: Duration = Duration::from_secs(1);
 
 /// What settlements have put back into a queue since the loop last looked.
 #[derive(Debug, Default)]
@@ -42,6 +47,11 @@ impl Requeued {
         let due_at = Instant::now() + due_in;
         requeued.waits |= due_in.is_zero();
         requeued.due_at = Some(requeued.due_at.map_or(due_at, |at| at.min(due_at)));
+    }
+
+    /// Notes a message that was given back: it waits for a slot.
+    pub(super) fn released(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).waits = true;
     }
 
     fn take(&self) -> RequeuedDue {
@@ -280,6 +290,10 @@ impl QueueWorker {
         let task = async move {
             let (attempt, attempts_max) = (delivery.attempt, delivery.attempts_max);
             let (mut report, slot) = run(&shared_in_task, served, delivery, (stop, slot)).await;
+            if matches!(report.outcome, Outcome::HostBusy { .. }) {
+                // With its slot: what the host is short of must not be asked for in a hot loop.
+                tokio::time::sleep(BUSY_PAUSE.mul_f64(0.5 + fastrand::f64())).await;
+            }
             shared_in_task.queues[served].times.took(report.duration);
             shared_in_task.totals.refused(report.refused as u64);
             let is_ours = shared_in_task.in_flight.finished(in_flight_id);

@@ -51,19 +51,13 @@ pub(super) fn log(
     answer: Settled,
 ) {
     let id = printable(id.as_str());
+    log_lines(queue, &id, run);
     let Run {
         attempt,
         attempts_max,
         report,
         ..
     } = run;
-    report.lines.scope(|| {
-        for line in report.log.iter().take(RUN_LINES_MAX) {
-            log_line(queue, &id, *attempt, line);
-        }
-    });
-    let more = report.log.len().saturating_sub(RUN_LINES_MAX);
-    report.lines.leave_out(more);
     // In seconds, like every length of time in the log.
     let (class, took) = (report.outcome.class(), report.duration.as_secs_f64());
     let reason = report.outcome.reason();
@@ -82,6 +76,31 @@ pub(super) fn log(
         (Settled::Done, Settlement::Nack { .. } | Settlement::Reject { .. }) => tracing::warn!(
             %queue, %id, attempt, attempts_max, class, %reason, took, "dead"),
     }
+}
+
+/// One line for a delivery that was released, after the lines that its handler printed.
+pub(super) fn log_released(queue: &QueueName, id: &MessageId, run: &Run, answer: Settled) {
+    let id = printable(id.as_str());
+    log_lines(queue, &id, run);
+    let (attempt, class) = (run.attempt, run.report.outcome.class());
+    let reason = run.report.outcome.reason();
+    if answer == Settled::Done {
+        tracing::warn!(
+            %queue, %id, attempt, class, %reason, "released: this attempt does not count");
+    } else {
+        tracing::warn!(%queue, %id, attempt, class, %reason, "refused: its lease had expired");
+    }
+}
+
+fn log_lines(queue: &QueueName, id: &str, run: &Run) {
+    let (attempt, report) = (run.attempt, &run.report);
+    report.lines.scope(|| {
+        for line in report.log.iter().take(RUN_LINES_MAX) {
+            log_line(queue, id, attempt, line);
+        }
+    });
+    let more = report.log.len().saturating_sub(RUN_LINES_MAX);
+    report.lines.leave_out(more);
 }
 
 /// One line of what a guest printed or logged, or of what was refused to it.

@@ -11,7 +11,7 @@ use super::Shared;
 use super::error_backoff::ErrorBackoff;
 use super::record::{self, Run};
 use crate::message::{Claim, Outgoing};
-use crate::store::{BATCH_MAX, Settled, Settlement};
+use crate::store::{BATCH_MAX, Settled, Settlement, StoreResult};
 use crate::verdict::{self, Outcome};
 
 /// How long results wait for others, while there are many; up to as much again, since such timers
@@ -22,7 +22,8 @@ const GATHER: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(super) struct Finished {
     pub claim: Claim,
-    pub settlement: Settlement,
+    /// None if the message is to be released.
+    pub settlement: Option<Settlement>,
     pub run: Run,
 }
 
@@ -71,51 +72,50 @@ pub(super) async fn settle(
             }
         }
         are_many = batch.len() > 1;
-        let mut left = std::mem::take(&mut batch);
+        let (mut left, mut released) = (Vec::new(), Vec::new());
+        for Finished {
+            claim,
+            settlement,
+            run,
+        } in batch.drain(..)
+        {
+            match settlement {
+                Some(settlement) => left.push((claim, settlement, run)),
+                None => released.push((claim, run)),
+            }
+        }
         while !left.is_empty() {
             left = settle_batch(&shared, served, left).await;
+        }
+        if !released.is_empty() {
+            release(&shared, served, released).await;
         }
         shared.queues[served].progress.notify_one();
         shared.may_be_empty.notify_one();
     }
 }
 
-/// Settles one batch, however often the store has to be asked. A repeat is safe, since the store
-/// refuses a settlement that has taken effect. Meanwhile the leases are renewed like those of
-/// running handlers; when the last of them is given up, so are the results, for another host has
-/// the messages then.
-///
-/// Returns those whose outbox the store has no room for, as nacks.
-async fn settle_batch(shared: &Shared, served: usize, batch: Vec<Finished>) -> Vec<Finished> {
+/// A delivery, what it is settled with, and its run.
+type Settling = (Claim, Settlement, Run);
+
+/// Settles one batch. Returns those whose outbox the store has no room for, as nacks.
+async fn settle_batch(shared: &Shared, served: usize, batch: Vec<Settling>) -> Vec<Settling> {
     let queue = &shared.queues[served].queue;
-    let (settlements, batch): (Vec<_>, Vec<_>) = batch
+    let (settlements, runs): (Vec<_>, Vec<_>) = batch
         .into_iter()
-        .map(|f| ((f.claim, f.settlement), f.run))
+        .map(|(claim, settlement, run)| ((claim, settlement), run))
         .unzip();
-    let mut pause = ErrorBackoff::default();
-    let answers = loop {
-        match shared.store.settle(queue, &settlements).await {
-            Ok(answers) => break answers,
-            Err(error) => {
-                if pause.failed() {
-                    tracing::warn!(%queue, "{} results wait: {error}", settlements.len());
-                }
-                if !batch
-                    .iter()
-                    .any(|run| shared.in_flight.holds(run.in_flight_id))
-                {
-                    break vec![Settled::LeaseLost; batch.len()];
-                }
-                tokio::time::sleep(pause.remaining()).await;
-            }
-        }
-    };
+    let settle = || shared.store.settle(queue, &settlements);
+    let answers = answers(shared, served, &runs, settle).await;
     let mut left = Vec::new();
-    for ((mut run, (claim, settlement)), answer) in batch.into_iter().zip(settlements).zip(answers)
-    {
+    for ((mut run, (claim, settlement)), answer) in runs.into_iter().zip(settlements).zip(answers) {
         if answer == Settled::Refused {
             run.report.outcome = Outcome::SendsRefused;
-            left.push(Finished::new(shared, served, claim, run, Vec::new()));
+            let nack = Finished::new(shared, served, claim, run, Vec::new());
+            left.extend(
+                nack.settlement
+                    .map(|nack_of| (nack.claim, nack_of, nack.run)),
+            );
             continue;
         }
         shared.in_flight.remove(run.in_flight_id);
@@ -128,4 +128,56 @@ async fn settle_batch(shared: &Shared, served: usize, batch: Vec<Finished>) -> V
         record::log(queue, &claim.id, &run, &settlement, answer);
     }
     left
+}
+
+/// Gives back messages that the host could not handle, with their attempts.
+async fn release(shared: &Shared, served: usize, batch: Vec<(Claim, Run)>) {
+    let queue = &shared.queues[served].queue;
+    let (claims, runs): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
+    let answers = answers(shared, served, &runs, || {
+        shared.store.release(queue, &claims)
+    })
+    .await;
+    for ((run, claim), answer) in runs.into_iter().zip(claims).zip(answers) {
+        shared.in_flight.remove(run.in_flight_id);
+        if answer == Settled::Done {
+            shared.totals.released(1);
+            shared.queues[served].requeued.released();
+        }
+        record::log_released(queue, &claim.id, &run, answer);
+    }
+}
+
+/// The store's answers about these runs, however often it has to be asked. A repeat is safe, since the
+/// store refuses a settlement that has taken effect. Meanwhile the leases are renewed like those of
+/// running handlers; when the last of them is given up, so are the results, for another host has
+/// the messages then.
+async fn answers<F>(
+    shared: &Shared,
+    served: usize,
+    runs: &[Run],
+    ask: impl Fn() -> F,
+) -> Vec<Settled>
+where
+    F: Future<Output = StoreResult<Vec<Settled>>>,
+{
+    let queue = &shared.queues[served].queue;
+    let mut pause = ErrorBackoff::default();
+    loop {
+        match ask().await {
+            Ok(answers) => return answers,
+            Err(error) => {
+                if pause.failed() {
+                    tracing::warn!(%queue, "{} results wait: {error}", runs.len());
+                }
+                if !runs
+                    .iter()
+                    .any(|run| shared.in_flight.holds(run.in_flight_id))
+                {
+                    return vec![Settled::LeaseLost; runs.len()];
+                }
+                tokio::time::sleep(pause.remaining()).await;
+            }
+        }
+    }
 }

@@ -4,7 +4,7 @@ use std::future::{Future, poll_fn};
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -41,7 +41,7 @@ pub(super) async fn run(
     delivery: Delivery,
     (stop, slot): (Arc<Notify>, Slot),
 ) -> (Report, Option<Slot>) {
-    let served = &shared.queues[served];
+    let (of, served) = (served, &shared.queues[served]);
     let started = Instant::now();
     let nothing_ran = move |outcome| Report::without_guest(outcome, started.elapsed());
     let Some(payload) = delivery.payload else {
@@ -67,7 +67,7 @@ pub(super) async fn run(
         };
         (report, slot)
     };
-    let end = work_out(shared, Box::pin(AssertUnwindSafe(work).catch_unwind())).await;
+    let end = work_out(shared, of, Box::pin(AssertUnwindSafe(work).catch_unwind())).await;
     let Some((report, slot)) = end else {
         let reason = "a bug in dqhost: the host panicked".to_owned();
         return (nothing_ran(Outcome::HostFault { reason }), None);
@@ -76,8 +76,8 @@ pub(super) async fn run(
 }
 
 /// Polls a run here until it has taken more than its time on these threads, then to its end on those
-/// of low priority. None when it panicked.
-async fn work_out<F, T>(shared: &Shared, mut work: Pin<Box<F>>) -> Option<T>
+/// of low priority, in turn with the long runs of this and of other queues. None when it panicked.
+async fn work_out<F, T>(shared: &Shared, served: usize, mut work: Pin<Box<F>>) -> Option<T>
 where
     F: Future<Output = std::thread::Result<T>> + Send + 'static,
     T: Send + 'static,
@@ -100,8 +100,11 @@ where
     if let Some(end) = quick.await {
         return end.ok();
     }
+    let mut turn = shared.turns.of(served);
     let rest = poll_fn(move |cx| {
+        ready!(turn.poll(cx));
         let polled = work.as_mut().poll(cx);
+        turn.end();
         // Whoever waits for this core need not wait until the system takes it away.
         std::thread::yield_now();
         polled

@@ -15,7 +15,7 @@ use wasmtime::component::{Component, Linker};
 use wasmtime::{Engine, OutOfMemory};
 
 use super::imports::{ConsumerPre, State};
-use super::{ComponentFile, HandlerError, Limits, bulk, check, config, imports, pool};
+use super::{ComponentFile, HandlerError, Limits, bulk, check, config, imports, no_pool, pool};
 
 /// A compilation that takes longer is told of.
 const SLOW_COMPILATION: Duration = Duration::from_secs(1);
@@ -68,17 +68,9 @@ impl Compiler {
     /// For up to `slots` runs at a time.
     pub(super) fn new(slots: usize, limits: &Limits) -> Result<Self, HandlerError> {
         let fail = |error: wasmtime::Error| HandlerError::Engine(format!("{error:#}"));
-        let engine = match Engine::new(&config(limits, Some(pool(slots, *limits)))) {
-            Ok(engine) => engine,
-            // The pool reserves address space for every slot, which a ulimit may not allow.
-            Err(error) => {
-                tracing::warn!(
-                    "no room for a pool of instances, so each is allocated when \
-                                needed, which is slower: {error:#}"
-                );
-                Engine::new(&config(limits, None)).map_err(fail)?
-            }
-        };
+        // Without the pool some limits would not hold: those on tables, instances and their sizes.
+        let engine = Engine::new(&config(limits, pool(slots, *limits)))
+            .map_err(|error| no_pool(slots, &error))?;
         let mut linker = Linker::new(&engine);
         imports::link(&mut linker).map_err(fail)?;
         Ok(Self {

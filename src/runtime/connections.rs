@@ -33,6 +33,10 @@ pub(super) struct Register(Arc<Mutex<Open>>);
 #[derive(Debug)]
 pub(super) struct Connection(Arc<Shared>);
 
+/// Closes one connection from wherever it is driven.
+#[derive(Debug)]
+pub(super) struct Cut(Weak<Shared>);
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -74,7 +78,20 @@ impl Drop for Connection {
     }
 }
 
+impl Cut {
+    /// What reads or writes next gets an error.
+    pub(super) fn close(&self) {
+        if let Some(stream) = self.0.upgrade() {
+            drop(lock(&stream).take());
+        }
+    }
+}
+
 impl Connection {
+    pub(super) fn cut(&self) -> Cut {
+        Cut(Arc::downgrade(&self.0))
+    }
+
     fn poll<T>(
         &self,
         poll: impl FnOnce(Pin<&mut TcpStream>) -> Poll<io::Result<T>>,

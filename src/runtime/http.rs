@@ -2,28 +2,25 @@
 //! when they are dialled, within limits. A connection a request; redirects are the guest's own to
 //! follow.
 
-use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use http_body_util::BodyExt;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
-use wasmtime_wasi_http::io::TokioIo;
+use tokio_util::task::AbortOnDropHandle;
 use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpHooks};
 
-use super::connections::{Connections, Register};
+use super::connections::{Connections, Cut, Register};
+use super::exchange::{Boxed, Connected, Exchange, Stream, Times, exchange};
 use super::guest_log::GuestLog;
 use super::limits::Limits;
 use super::permissions::{Permissions, Scheme, Target, is_this_machine, stands_for};
 use super::run_lines::of_this_run;
-use super::timed::Timed;
+use super::shares::{Held, RunShare, Shares};
 
 /// Bytes of a request's body that are on their way at a time.
 const BODY_CHUNK: usize = 4 * 1024;
@@ -34,9 +31,6 @@ const METHOD_SHOWN: usize = 20;
 /// Bytes that a request's or a response's headers may take, roughly.
 pub(super) const FIELDS_MAX: usize = 32 * 1024;
 
-/// Bytes that are read ahead of a response.
-const READ_AHEAD: usize = 64 * 1024;
-
 /// Names that are looked up at a time: a look-up cannot be stopped, only left behind.
 const LOOKUPS_MAX: usize = 32;
 
@@ -45,22 +39,14 @@ const THE_STORE: &str = "the store's own address";
 const NOT_PUBLIC: &str =
     "not public, or this machine's own; --allow-http has to name the address or its network";
 
-/// A future on its way to wasmtime.
-type Boxed<T> = Box<dyn Future<Output = T> + Send>;
-
-/// What a request becomes: the response, and what drives the rest of its connection.
-type Exchange = (http::Response<WasiBody>, Boxed<Result<(), Error>>);
-
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
-
 /// What all handlers of a host have in common.
 pub(super) struct HttpClient {
     permissions: Arc<Permissions>,
     limits: Limits,
-    connections: Arc<Semaphore>,
-    lookups: Arc<Semaphore>,
+    connections: Arc<Shares>,
+    lookups: Arc<Shares>,
+    /// Where connections are driven; where the run is, if nobody has said so.
+    threads: OnceLock<tokio::runtime::Handle>,
     /// Made when the first request needs it.
     tls: OnceLock<TlsConnector>,
 }
@@ -71,15 +57,40 @@ pub(super) struct Requests {
     log: GuestLog,
     made: usize,
     connections: Connections,
+    shares: RunShares,
+}
+
+/// What the run has of the host's connections and name look-ups.
+#[derive(Clone)]
+struct RunShares {
+    connections: Arc<RunShare>,
+    lookups: Arc<RunShare>,
 }
 
 impl Requests {
-    pub(super) fn new(web: Arc<HttpClient>, log: GuestLog) -> Self {
+    /// Of a run that handles a message of this queue.
+    pub(super) fn new(web: Arc<HttpClient>, log: GuestLog, queue: &str) -> Self {
+        let shares = RunShares {
+            connections: web.connections.run_of(queue),
+            lookups: web.lookups.run_of(queue),
+        };
         Self {
             web,
             log,
             made: 0,
             connections: Connections::default(),
+            shares,
+        }
+    }
+
+    /// What the host had too few of for this run.
+    pub(super) fn shortage(&self) -> Option<&'static str> {
+        if self.shares.connections.was_short() {
+            Some("HTTP connection")
+        } else if self.shares.lookups.was_short() {
+            Some("name look-up")
+        } else {
+            None
         }
     }
 }
@@ -99,6 +110,7 @@ impl WasiHttpHooks for Requests {
         self.made += 1;
         let (web, log, number) = (Arc::clone(&self.web), self.log.clone(), self.made);
         let register = self.connections.register();
+        let shares = self.shares.clone();
         Box::new(of_this_run(async move {
             let max = web.limits.http_requests;
             if number > max {
@@ -108,28 +120,44 @@ impl WasiHttpHooks for Requests {
                 return Err(Error::ConnectionLimitReached);
             }
             let options = options.unwrap_or_default();
-            web.send(request, options, &register, &log).await
+            let threads = web.threads.get().cloned();
+            let sent = async move { web.send(request, options, shares, (register, log)).await };
+            let Some(threads) = threads else {
+                return sent.await;
+            };
+            let sent = AbortOnDropHandle::new(threads.spawn(of_this_run(sent))).await;
+            sent.map_err(|error| Error::InternalError(Some(error.to_string())))?
         }))
     }
 }
 
 impl HttpClient {
-    pub(super) fn new(permissions: Arc<Permissions>, limits: Limits) -> Self {
+    /// For up to `runs` runs at a time.
+    pub(super) fn new(permissions: Arc<Permissions>, limits: Limits, runs: usize) -> Self {
         Self {
             permissions,
             limits,
-            connections: Arc::new(Semaphore::new(limits.http_connections)),
-            lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)),
+            connections: Shares::new(limits.http_connections, runs),
+            lookups: Shares::new(LOOKUPS_MAX, runs),
+            threads: OnceLock::new(),
             tls: OnceLock::new(),
         }
     }
 
+    /// Makes a queue known, so that others leave a share for its runs before its first one, and says
+    /// where connections are driven.
+    pub(super) fn serves(&self, queue: &str, threads: &tokio::runtime::Handle) {
+        self.connections.add_queue(queue);
+        self.lookups.add_queue(queue);
+        self.threads.get_or_init(|| threads.clone());
+    }
+
     async fn send(
         &self,
-        mut request: http::Request<WasiBody>,
+        request: http::Request<WasiBody>,
         options: RequestOptions,
-        register: &Register,
-        log: &GuestLog,
+        shares: RunShares,
+        (register, log): (Register, GuestLog),
     ) -> Result<Exchange, Error> {
         let end = Instant::now() + self.limits.http_total;
         let within = |limit: Option<Duration>| {
@@ -144,70 +172,50 @@ impl HttpClient {
             ));
             return Err(Error::HttpRequestDenied);
         }
-        let connect = within(Some(
-            options
-                .connect_timeout
-                .unwrap_or(self.limits.http_connect)
-                .min(self.limits.http_connect),
-        ));
-        let connected = timeout_at(connect, async {
-            let place = Arc::clone(&self.connections).acquire_owned().await;
-            let place = place.map_err(|_| Error::ConnectionLimitReached)?;
-            Ok::<_, Error>((place, self.connect(&target, register, log).await?))
-        });
-        let (place, stream) = connected.await.map_err(|_| Error::ConnectionTimeout)??;
-        // What is sent names the path alone; the host is in its header.
-        *request.uri_mut() = request
-            .uri()
-            .path_and_query()
-            .map_or(Ok(http::Uri::from_static("/")), |path| {
-                http::Uri::builder().path_and_query(path.clone()).build()
-            })
-            .map_err(|_| Error::HttpRequestUriInvalid)?;
-        let (mut sender, connection) = hyper::client::conn::http1::Builder::new()
-            .max_buf_size(READ_AHEAD)
-            .handshake(TokioIo::new(stream))
-            .await
-            .map_err(|error| broken(&error))?;
-        // Ends when it is dropped, at the latest with the guest, and when its time is over: a body that
-        // the guest does not read keeps no connection.
-        let connection = wasmtime_wasi::runtime::spawn(of_this_run(async move {
-            let _place = place;
-            timeout_at(end, connection).await
-        }));
-        let response = timeout_at(
-            within(options.first_byte_timeout),
-            sender.send_request(request),
-        )
-        .await
-        .map_err(|_| Error::ConnectionReadTimeout)?
-        // Its connection may have ended with its time, a moment before.
-        .map_err(|error| {
-            if Instant::now() < end {
-                broken(&error)
-            } else {
-                Error::ConnectionReadTimeout
-            }
-        })?;
-        let between = options.between_bytes_timeout;
-        let response = response.map(|body| Timed::new(body, between, end).boxed_unsync());
-        let rest = async move {
-            // The body has told what went wrong.
-            let _ = connection.await;
-            Ok(())
+        let connect = self.limits.http_connect;
+        let connect = Some(options.connect_timeout.unwrap_or(connect).min(connect));
+        // Each wait for a share has the time of a connection for itself: what other handlers hold is
+        // not the fault of the server.
+        let timed_out = |_| Error::ConnectionTimeout;
+        let share = timeout_at(within(connect), shares.connections.take());
+        let share = share.await.map_err(timed_out)?;
+        let turn = if self.looks_up(&target) {
+            let turn = timeout_at(within(connect), shares.lookups.take());
+            Some(Arc::new(turn.await.map_err(timed_out)?))
+        } else {
+            None
         };
-        Ok((response, Box::new(rest)))
+        let stream = timeout_at(
+            within(connect),
+            self.connect(&target, turn, &register, &log),
+        );
+        let (stream, cut) = stream.await.map_err(timed_out)??;
+        let times = Times {
+            first_byte: within(options.first_byte_timeout),
+            between_bytes: options.between_bytes_timeout,
+            end,
+        };
+        let connected = Connected { stream, cut, share };
+        exchange(connected, request, times).await
+    }
+
+    /// True if names have to be looked up before this target can be dialled.
+    fn looks_up(&self, target: &Target) -> bool {
+        let mut hosts = self.permissions.never.at_port(target.port);
+        hosts.push(target.host.clone());
+        hosts.iter().any(|host| host.parse::<IpAddr>().is_err())
     }
 
     /// A connection to one of the addresses of the target that may be reached.
     async fn connect(
         &self,
         target: &Target,
+        turn: Option<Arc<Held>>,
         register: &Register,
         log: &GuestLog,
-    ) -> Result<Box<dyn Stream>, Error> {
-        let found = self.addresses(&target.host, target.port).await?;
-        let never = self.never(target.port).await?;
+    ) -> Result<(Box<dyn Stream>, Cut), Error> {
+        let found = addresses(&target.host, target.port, turn.clone()).await?;
+        let never = self.never(target.port, turn).await?;
         let refusal = |address: IpAddr| self.refusal(target, address, &never);
         let allowed = found.iter().filter(|one| refusal(one.ip()).is_none());
         let allowed: Vec<SocketAddr> = allowed.copied().collect();
@@ -237,45 +245,25 @@ impl HttpClient {
         }
         let _ = stream.set_nodelay(true);
         let stream = register.add(stream).ok_or(Error::ConnectionTerminated)?;
+        let cut = stream.cut();
         match target.scheme {
-            Scheme::Http => Ok(Box::new(stream)),
+            Scheme::Http => Ok((Box::new(stream), cut)),
             Scheme::Https => {
                 let name = ServerName::try_from(target.host.clone())
                     .map_err(|_| Error::HttpRequestUriInvalid)?;
                 let stream = self.tls().connect(name, stream).await;
-                Ok(Box::new(stream.map_err(|error| not_trusted(&error))?))
+                let stream = stream.map_err(|error| not_trusted(&error))?;
+                Ok((Box::new(stream), cut))
             }
         }
     }
 
-    /// What a name resolves to.
-    async fn addresses(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
-        let not_found = || Error::DnsError {
-            rcode: None,
-            info_code: None,
-        };
-        if let Ok(address) = host.parse::<IpAddr>() {
-            return Ok(vec![SocketAddr::new(address, port)]);
-        }
-        let turn = Arc::clone(&self.lookups).acquire_owned().await;
-        let (turn, host) = (turn.map_err(|_| not_found())?, host.to_owned());
-        let lookup = tokio::task::spawn_blocking(move || {
-            // Kept until the system has answered, whoever still waits for that.
-            let _turn = turn;
-            (host.as_str(), port)
-                .to_socket_addrs()
-                .map(Iterator::collect)
-        });
-        let found = lookup.await.map_err(|_| not_found())?;
-        found.map_err(|_| not_found())
-    }
-
     /// The store's addresses, as far as its port is the one that is wanted. While they cannot be
     /// told, nothing at that port can be reached.
-    async fn never(&self, port: u16) -> Result<StoreAddresses, Error> {
+    async fn never(&self, port: u16, turn: Option<Arc<Held>>) -> Result<StoreAddresses, Error> {
         let mut all = Vec::new();
         for host in self.permissions.never.at_port(port) {
-            let found = self.addresses(&host, port).await?;
+            let found = addresses(&host, port, turn.clone()).await?;
             all.extend(found.iter().map(|address| stands_for(address.ip())));
         }
         Ok(StoreAddresses {
@@ -318,6 +306,31 @@ impl HttpClient {
             TlsConnector::from(Arc::new(config))
         })
     }
+}
+
+/// What a name resolves to. The turn is kept until the system has answered, whoever still waits for
+/// that: a look-up cannot be stopped.
+async fn addresses(
+    host: &str,
+    port: u16,
+    turn: Option<Arc<Held>>,
+) -> Result<Vec<SocketAddr>, Error> {
+    let not_found = || Error::DnsError {
+        rcode: None,
+        info_code: None,
+    };
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    let host = host.to_owned();
+    let lookup = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        (host.as_str(), port)
+            .to_socket_addrs()
+            .map(Iterator::collect)
+    });
+    let found = lookup.await.map_err(|_| not_found())?;
+    found.map_err(|_| not_found())
 }
 
 /// Where the store is, at one port.
@@ -363,15 +376,5 @@ fn not_trusted(error: &io::Error) -> Error {
         Some(rustls::Error::InvalidCertificate(_)) => Error::TlsCertificateError,
         Some(_) => Error::TlsProtocolError,
         None => Error::ConnectionTerminated,
-    }
-}
-
-pub(super) fn broken(error: &hyper::Error) -> Error {
-    if error.is_parse() {
-        Error::HttpProtocolError
-    } else if error.is_incomplete_message() {
-        Error::HttpResponseIncomplete
-    } else {
-        Error::ConnectionTerminated
     }
 }

@@ -69,6 +69,12 @@ impl State {
             common: Arc::clone(common),
         }
     }
+
+    /// What the host had too few of for this run.
+    pub(super) fn shortage(&self) -> Option<&'static str> {
+        let (_, requests) = self.http.as_ref()?;
+        requests.shortage()
+    }
 }
 
 /// Gives guests all that a host has; what is not allowed is refused when it is called.
@@ -113,9 +119,9 @@ impl WasiView for State {
 
 impl WasiHttpView for State {
     fn http(&mut self) -> WasiHttpCtxView<'_> {
-        let (log, common) = (&self.log, &self.common);
+        let (log, common, queue) = (&self.log, &self.common, self.outbox.queue());
         let (ctx, hooks) = self.http.get_or_insert_with(|| {
-            let requests = Requests::new(Arc::clone(&common.web), log.clone());
+            let requests = Requests::new(Arc::clone(&common.web), log.clone(), queue);
             let mut ctx = WasiHttpCtx::new();
             ctx.set_field_size_limit(FIELDS_MAX);
             (ctx, requests)

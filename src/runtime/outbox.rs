@@ -33,6 +33,11 @@ impl Outbox {
         }
     }
 
+    /// The queue of the message that is being handled.
+    pub(super) fn queue(&self) -> &str {
+        &self.queue
+    }
+
     pub(super) fn into_taken(self) -> Vec<Outgoing> {
         self.taken
     }

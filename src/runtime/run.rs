@@ -95,6 +95,12 @@ impl Handler {
         &self.digest
     }
 
+    /// Tells that it handles messages of this queue, and on which threads HTTP connections are driven.
+    /// Runs of other queues then leave a share of the connections and name look-ups free for it.
+    pub(crate) fn serves(&self, queue: &str, http: &tokio::runtime::Handle) {
+        self.common.web.serves(queue, http);
+    }
+
     /// Runs the handler once, in an instance of its own. Dropping the future stops the guest.
     pub async fn run(&self, call: Call) -> Report {
         let lines = RunLines::new(&call, &self.common.secrets);
@@ -133,6 +139,10 @@ impl Handler {
                 limit: deadline.limit(),
             },
             Some(Err(error)) => self.failure(&error, &state, &log),
+        };
+        let outcome = match state.shortage() {
+            Some(what) if outcome != Outcome::Acked => Outcome::HostBusy { what },
+            _ => outcome,
         };
         let outbox = match outcome {
             Outcome::Acked => state.outbox.into_taken(),

@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
 use wasmtime_wasi_http::Error;
 
-use super::http::broken;
+use super::exchange::broken;
 
 /// A response's body that ends with an error when its time is over.
 pub(super) struct Timed {

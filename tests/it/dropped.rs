@@ -40,6 +40,7 @@ fn host(store: Arc<dyn Store>, slots: usize) -> Host {
     let workers = Workers {
         quick: here.clone(),
         patient: here.clone(),
+        http: here.clone(),
         settling: here,
     };
     Host::new(store, vec![served], config, workers)

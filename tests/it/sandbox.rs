@@ -8,5 +8,6 @@ mod leaks;
 mod log;
 mod outbox;
 mod overlap;
+mod shares;
 mod stops;
 mod web;

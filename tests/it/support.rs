@@ -294,7 +294,12 @@ impl Host {
 
     /// Starts a host that may be told to log less than that it serves.
     pub(crate) fn start_silently<S: AsRef<std::ffi::OsStr>>(store: &str, args: &[S]) -> Self {
-        let mut child = dqhost(Some(store), args)
+        Self::start_command(dqhost(Some(store), args))
+    }
+
+    /// Starts a host by a command that ends with its arguments.
+    pub(crate) fn start_command(mut command: Command) -> Self {
+        let mut child = command
             .args(["--log-format", "json"])
             .stderr(Stdio::piped())
             .stdout(Stdio::null())

@@ -1,12 +1,13 @@
 //! Gets the URL that its payload names and reads the response to its end, with no time limit of its
 //! own. Acks then; rejects with what went wrong. With `hold ` before the URL it never reads the body, and
-//! keeps the response.
+//! keeps the response. With `many ` before the URL it makes 64 requests at once, and waits for none of them.
 
 wit_bindgen::generate!({ path: "../../wit", world: "consumer" });
 
 use std::io;
 use std::time::Duration;
 
+use dqhost::queue::delivery;
 use dqhost::queue::types::{Message, Verdict};
 use exports::dqhost::queue::handler::Guest;
 use wasip2::http::outgoing_handler;
@@ -29,9 +30,28 @@ fn request(url: &str) -> Option<OutgoingRequest> {
     Some(request)
 }
 
+/// Requests that are made at once.
+const MANY: usize = 64;
+
+/// Never ends by itself.
+fn wait() {
+    std::thread::sleep(Duration::from_secs(3600));
+}
+
 /// How many bytes the response has.
 fn read(payload: &str) -> Result<u64, String> {
+    if let Some(url) = payload.strip_prefix("many ") {
+        let requests = (0..MANY).filter_map(|_| request(url));
+        let _answers: Vec<_> = requests
+            .map(|request| outgoing_handler::handle(request, None))
+            .collect();
+        wait();
+    }
     let held = payload.strip_prefix("hold ");
+    if held.is_some() {
+        // As much time as it can get.
+        delivery::extend(u64::MAX);
+    }
     let url = held.unwrap_or(payload);
     let request = request(url).ok_or_else(|| format!("{url:?} is not a URL"))?;
     let answer = outgoing_handler::handle(request, None).map_err(|error| error.to_string())?;
@@ -41,7 +61,7 @@ fn read(payload: &str) -> Result<u64, String> {
     };
     let response = response.map_err(|error| error.to_string())?;
     if held.is_some() {
-        std::thread::sleep(Duration::from_secs(3600));
+        wait();
     }
     let body = response.consume().map_err(|()| "no body")?;
     let mut stream = body.stream().map_err(|()| "no stream")?;

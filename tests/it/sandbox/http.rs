@@ -326,6 +326,19 @@ async fn a_response_that_nobody_reads_ends_with_its_time() {
 }
 
 #[tokio::test]
+async fn a_server_that_sends_informational_responses_without_end_is_hung_up_on() {
+    let web = Web::start();
+    let rule = format!("127.0.0.1:{}", web.port);
+    let report = post(&web.url("/103"), allowing(&[&rule]), limits()).await;
+    assert_eq!(
+        (report.outcome.class(), report.outcome.reason()),
+        ("nacked", "HttpProtocolError".to_owned())
+    );
+    let report = post(&web.url("/103-and-200"), allowing(&[&rule]), limits()).await;
+    assert_eq!(report.outcome, Outcome::Acked, "{:?}", report.log);
+}
+
+#[tokio::test]
 async fn requests_have_their_limits() {
     let web = Web::start();
     let rule = format!("127.0.0.1:{}", web.port);

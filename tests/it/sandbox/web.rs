@@ -13,6 +13,8 @@ struct Seen {
     requests: Vec<Request>,
     /// Connections that get no answer, by message id and attempt.
     held: HashMap<(String, u32), TcpStream>,
+    /// Connections that get no answer, whoever asks.
+    kept: Vec<TcpStream>,
     /// Messages whose later attempt came while an earlier one still had its connection.
     overlaps: Vec<String>,
 }
@@ -60,6 +62,17 @@ impl Web {
         self.seen.lock().unwrap().held.len()
     }
 
+    /// How many connections are open that get no answer.
+    pub(super) fn kept(&self) -> usize {
+        let seen = self.seen.lock().unwrap();
+        seen.kept.iter().filter(|kept| is_open(kept)).count()
+    }
+
+    /// Hangs up on whoever waits for an answer.
+    pub(super) fn hang_up(&self) {
+        self.seen.lock().unwrap().held.clear();
+    }
+
     pub(super) fn overlaps(&self) -> Vec<String> {
         self.seen.lock().unwrap().overlaps.clone()
     }
@@ -82,6 +95,8 @@ fn is_open(stream: &TcpStream) -> bool {
         Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
     }
 }
+
+const INFORMATIONAL: &[u8] = b"HTTP/1.1 103 Early Hints\r\nlink: </style.css>\r\n\r\n";
 
 fn serve(mut stream: TcpStream, seen: &Mutex<Seen>) {
     let Some(request) = read_request(stream.try_clone().unwrap()) else {
@@ -115,6 +130,16 @@ fn serve(mut stream: TcpStream, seen: &Mutex<Seen>) {
         "/hang" => {
             seen.lock().unwrap().held.insert((id, attempt), stream);
             return;
+        }
+        "/keep" => return seen.lock().unwrap().kept.push(stream),
+        // Informational responses without end, or as many as may come before the response.
+        "/103" => {
+            while stream.write_all(INFORMATIONAL).is_ok() {}
+            return;
+        }
+        "/103-and-200" => {
+            let _ = stream.write_all(&INFORMATIONAL.repeat(5));
+            answer("200", "", "")
         }
         // The head of a response whose body does not come.
         "/head" => {
