@@ -19,6 +19,9 @@ mod support;
 #[path = "../../tests/it/dashboard/tty.rs"]
 #[expect(dead_code, reason = "the tests use more of it")]
 mod tty;
+#[path = "../../tests/it/sandbox/web.rs"]
+#[expect(dead_code, reason = "the tests use more of it")]
+mod web;
 
 mod blocking;
 mod ceiling;
@@ -36,6 +39,7 @@ mod place;
 mod punctual;
 mod sandbox;
 mod send;
+mod shares;
 mod start;
 mod table;
 
@@ -145,6 +149,8 @@ enum Subject {
     Dashboard(dashboard::DashboardArgs),
     /// What a queue feels of hostile ones on the same host
     Neighbours(neighbours::NeighboursArgs),
+    /// What a queue feels of others that take all they can
+    Shares(shares::SharesArgs),
 }
 
 impl Subject {
@@ -163,6 +169,7 @@ impl Subject {
             Self::Blocking(args) => blocking::measure(args, common, table),
             Self::Dashboard(args) => dashboard::measure(args, common, table),
             Self::Neighbours(args) => neighbours::measure(args, common, table),
+            Self::Shares(args) => shares::measure(args, common, table),
         }
     }
 }

@@ -49,7 +49,7 @@ pub(crate) struct NeighboursArgs {
 }
 
 /// Tells of each message of the queue `echo` that is gone.
-fn acks(server: &RedisServer) -> Receiver<(String, Instant)> {
+pub(crate) fn acks(server: &RedisServer) -> Receiver<(String, Instant)> {
     server.command::<()>(&["CONFIG", "SET", "notify-keyspace-events", "Kg"]);
     let (sender, receiver) = channel();
     let mut connection = server.connection();
