@@ -89,6 +89,21 @@ mod tests {
             ..two
         };
         assert_eq!(greedy.more(), 0);
+        let over = Demand {
+            hungry: 1,
+            running: 6,
+            ..two
+        };
+        assert_eq!(over.more(), 0);
+        // Those that want nothing take no share from those that do.
+        let some = Demand {
+            slots: 24,
+            free: 24,
+            queues: 10,
+            running: 0,
+            hungry: 1,
+        };
+        assert_eq!(some.more(), 12);
         // With few slots none is left unused.
         let many = Demand { queues: 5, ..alone };
         assert_eq!(many.more(), 5);
