@@ -41,6 +41,7 @@ mod limits;
 mod log;
 mod move_queue;
 mod ndjson;
+mod new;
 mod number;
 mod open;
 mod payload;
@@ -117,8 +118,10 @@ enum Command {
     Dead(dead::DeadCommand),
     /// Show what a handler needs, and whether it can run
     Check(check::CheckArgs),
-    /// Give one message to a handler, without a store
-    Run(run::RunArgs),
+    /// Give messages to a handler, and keep nothing
+    Run(Box<run::RunArgs>),
+    /// Make a folder with a new handler, ready to build and run
+    New(new::NewArgs),
     /// Write the interface files for a new handler
     Wit(wit::WitArgs),
     /// Open the dashboard without handling messages
@@ -356,7 +359,8 @@ async fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Some(Command::Pause(args)) => steer::pause(args).await,
         Some(Command::Resume(args)) => steer::resume(args).await,
         Some(Command::Check(args)) => check::check(&args),
-        Some(Command::Run(args)) => run::run(args).await,
+        Some(Command::Run(args)) => run::run(*args).await,
+        Some(Command::New(args)) => new::new(&args),
         Some(Command::Wit(args)) => wit::wit(&args),
         Some(Command::Top(args)) => screen::top(args).await,
         Some(Command::Keys) => screen::keys(),

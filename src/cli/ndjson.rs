@@ -259,7 +259,7 @@ impl Line<'_> {
     }
 }
 
-fn parse(line: &[u8], defaults: &Defaults) -> Result<NewMessage, String> {
+pub(super) fn parse(line: &[u8], defaults: &Defaults) -> Result<NewMessage, String> {
     if !line.trim_ascii_start().starts_with(b"{") {
         return Err("it is not a JSON object, such as {\"payload\": \"text\"}".to_owned());
     }
@@ -302,10 +302,7 @@ pub(super) async fn send(
             None => None,
             Some(Ok(line)) if line.trim_ascii().is_empty() => None,
             Some(Ok(line)) => Some(parse(&line, defaults)),
-            Some(Err(TooLong)) => Some(Err(format!(
-                "it is longer than {} bytes",
-                line_max(defaults)
-            ))),
+            Some(Err(TooLong)) => Some(Err(too_long(defaults))),
         };
         match parsed {
             None => {}
@@ -354,7 +351,7 @@ fn print_all(accepted: &[Sent], json: bool) -> std::io::Result<bool> {
 
 /// A payload of the largest size, every byte written as \u00xx, and the other fields, a history
 /// included.
-fn line_max(defaults: &Defaults) -> u64 {
+pub(super) fn line_max(defaults: &Defaults) -> u64 {
     u64::try_from(defaults.max_payload)
         .unwrap_or(u64::MAX)
         .saturating_mul(6)
@@ -362,10 +359,15 @@ fn line_max(defaults: &Defaults) -> u64 {
 }
 
 /// A line was passed over because of its length.
-struct TooLong;
+pub(super) struct TooLong;
+
+/// What is said of such a line.
+pub(super) fn too_long(defaults: &Defaults) -> String {
+    format!("it is longer than {} bytes", line_max(defaults))
+}
 
 /// The next line, or none at the end.
-async fn read_line<R: AsyncRead + Unpin>(
+pub(super) async fn read_line<R: AsyncRead + Unpin>(
     reader: &mut BufReader<R>,
     max: u64,
 ) -> std::io::Result<Option<Result<Vec<u8>, TooLong>>> {

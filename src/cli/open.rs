@@ -80,6 +80,15 @@ impl Args for GivenForRedis {
 /// Opens the store that the arguments or the environment name, for a command that leaves: what it
 /// put into memory would go with it.
 pub(super) async fn store(args: &StoreArgs, missing: Missing) -> anyhow::Result<Arc<dyn Store>> {
+    store_noting(args, missing, &Endpoints::default()).await
+}
+
+/// The same, and where the store is reached is noted in `endpoints`.
+pub(super) async fn store_noting(
+    args: &StoreArgs,
+    missing: Missing,
+    endpoints: &Endpoints,
+) -> anyhow::Result<Arc<dyn Store>> {
     let named = address(args)?;
     args.settings.redis.given.check(&named)?;
     match named {
@@ -89,9 +98,25 @@ pub(super) async fn store(args: &StoreArgs, missing: Missing) -> anyhow::Result<
                 .to_owned(),
         )
         .into()),
-        Some(address) => at(&address, &args.settings, missing).await,
+        Some(address) => {
+            let mut settings = settings(&address, &args.settings, missing)?;
+            settings.access.endpoints = endpoints.clone();
+            Ok(address::open(&address, settings).await?)
+        }
         None => at(&default_file()?, &args.settings, Missing::Make).await,
     }
+}
+
+/// Refuses flags that name a store where `flag`, which would use it, is not given.
+pub(super) fn refuse_store(args: &StoreArgs, flag: &str) -> Result<(), Usage> {
+    let given = match args {
+        StoreArgs { db: Some(_), .. } => "--db",
+        StoreArgs { redis: Some(_), .. } => "--redis",
+        _ => return Ok(()),
+    };
+    Err(Usage(format!(
+        "{given} is only used with {flag}: leave it out, or give {flag} as well"
+    )))
 }
 
 /// Opens the store that the arguments or the environment name, for a host. Where it is reached is

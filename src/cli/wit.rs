@@ -12,7 +12,7 @@ use crate::files::{self, Owner};
 use crate::text::printable;
 
 /// The files, by their paths in the folder.
-const FILES: [(&str, &str); 2] = [
+pub(super) const FILES: [(&str, &str); 2] = [
     ("queue.wit", include_str!("../../wit/queue.wit")),
     (
         "deps/logging/logging.wit",

@@ -2,6 +2,7 @@
 
 mod closed;
 mod resend;
+mod run;
 mod settings;
 mod steer;
 mod wit;
@@ -26,6 +27,8 @@ fn the_help_is_complete() {
         ("help-top", &["top", "--help"]),
         ("help-audit", &["audit", "--help"]),
         ("help-reschedule", &["reschedule", "--help"]),
+        ("help-run", &["run", "-h"]),
+        ("help-new", &["new", "--help"]),
         ("keys", &["keys"]),
     ] {
         let help = stdout(&run(None, args, 0));

@@ -46,7 +46,7 @@ fn blocks() -> Vec<Block> {
 }
 
 /// A shell in the folder, with this dqhost and a store of its own, and without the network.
-fn shell(script: &str, folder: &Path, home: &Path) -> Command {
+pub(crate) fn shell(script: &str, folder: &Path, home: &Path) -> Command {
     let program = Path::new(env!("CARGO_BIN_EXE_dqhost")).parent().unwrap();
     let path = std::env::var("PATH").unwrap();
     let mut command = Command::new("bash");
@@ -121,7 +121,7 @@ fn the_first_handler_of_the_readme_works_from_an_empty_folder() {
 }
 
 /// Killed on drop.
-struct Running(std::process::Child);
+pub(crate) struct Running(pub(crate) std::process::Child);
 
 impl Drop for Running {
     fn drop(&mut self) {

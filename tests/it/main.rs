@@ -31,6 +31,7 @@ mod layers;
 mod lua;
 mod model;
 mod names;
+mod new;
 mod pipeline;
 mod private;
 mod queue;

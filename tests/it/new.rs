@@ -1,0 +1,331 @@
+//! `dqhost new`: what it writes, that it works as written, and what it refuses.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+use crate::first_handler::{Running, shell};
+use crate::support::{dqhost, eventually, expect, guest, run, stats, stderr, stdout};
+
+const LANGUAGES: [&str; 3] = ["js", "python", "rust"];
+
+/// `dqhost new` in a folder.
+fn new(folder: &Path, args: &[&str], code: i32) -> Output {
+    let mut command = dqhost(None, &[&["new"], args].concat());
+    expect(command.current_dir(folder).output().unwrap(), code)
+}
+
+/// All files below a folder, by their paths in it.
+fn files_in(folder: &Path) -> Vec<String> {
+    fn add(root: &Path, folder: &Path, files: &mut Vec<String>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.is_symlink() {
+                add(root, &path, files);
+            } else {
+                let path = path.strip_prefix(root).unwrap();
+                files.push(path.to_str().unwrap().to_owned());
+            }
+        }
+    }
+    let mut files = Vec::new();
+    add(folder, folder, &mut files);
+    files.sort();
+    files
+}
+
+#[test]
+fn the_files_of_each_language_are_those_that_are_meant() {
+    let folder = TempDir::new().unwrap();
+    for language in LANGUAGES {
+        let name = format!("{language}-orders");
+        let told = stdout(&new(folder.path(), &[&name, "--lang", language], 0));
+        let made = folder.path().join(&name);
+        let mut shown = String::new();
+        for file in files_in(&made) {
+            assert!(told.contains(&format!("{name}/{file}\n")), "{told}");
+            let text = fs::read_to_string(made.join(&file)).unwrap();
+            if file.starts_with("wit/") && file != "wit/world.wit" {
+                let ours = file.replace("deps/dqhost-queue/", "");
+                let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join(ours);
+                assert_eq!(text, fs::read_to_string(ours).unwrap(), "{file}");
+                let _ = writeln!(shown, "==== {file}: as in this repository");
+            } else {
+                let _ = writeln!(shown, "==== {file}\n{text}");
+            }
+        }
+        let _ = writeln!(shown, "==== printed\n{told}");
+        insta::assert_snapshot!(format!("new-{language}"), shown);
+    }
+}
+
+/// The commands of a README, a text for each block.
+fn commands(readme: &str) -> Vec<String> {
+    let mut lines = readme.lines();
+    let mut blocks = Vec::new();
+    while let Some(line) = lines.next() {
+        if line == "```sh" {
+            let block: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
+            blocks.push(block.join("\n"));
+        }
+    }
+    blocks
+}
+
+/// Follows the README of a new handler in this folder, to where its messages were handled.
+fn follow(folder: &Path, environment: &[(&str, &Path)]) {
+    let home = TempDir::new().unwrap();
+    let store = home.path().join("dqhost/dqhost.db").display().to_string();
+    let readme = fs::read_to_string(folder.join("README.md")).unwrap();
+    let mut host = None;
+    for block in commands(&readme) {
+        if block.starts_with("dqhost --handler") {
+            let mut command = shell(&format!("exec {block}"), folder, home.path());
+            command.envs(environment.iter().copied());
+            host = Some(Running(command.stderr(Stdio::null()).spawn().unwrap()));
+            continue;
+        }
+        // One of its messages is retried.
+        let code = i32::from(block.contains("--messages"));
+        let mut command = shell(&block, folder, home.path());
+        command.envs(environment.iter().copied());
+        let output = expect(command.output().unwrap(), code);
+        if block.contains("--messages") {
+            let verdicts: Vec<_> = stdout(&output)
+                .lines()
+                .filter_map(|line| line.strip_prefix("verdict "))
+                .map(|line| line.trim().split(':').next().unwrap().to_owned())
+                .collect();
+            assert_eq!(verdicts, ["acked", "nacked", "rejected"]);
+        }
+    }
+    assert!(host.is_some(), "a host is started");
+    eventually("each message has ended as the README says", || {
+        let stats = stats(&store, "default");
+        let ends = ["acked", "nacked", "dead"].map(|end| stats["totals"][end].as_u64());
+        (ends == [Some(2), Some(1), Some(1)]).then_some(())
+    });
+    let dead = stdout(&run(Some(&store), &["dead", "list"], 0));
+    assert!(dead.contains("rejected"), "{dead}");
+}
+
+/// A folder that stays from one run of the tests to the next, for what a language builds.
+fn kept(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+#[test]
+fn a_new_handler_in_rust_works_by_its_readme_alone() {
+    // Its crates come with those of the examples.
+    guest("echo");
+    let folder = TempDir::new().unwrap();
+    new(folder.path(), &["new-orders"], 0);
+    let made = folder.path().join("new-orders");
+    symlink(kept("new-rust"), made.join("target")).unwrap();
+    follow(&made, &[]);
+    let formatted = Command::new("cargo")
+        .args(["fmt", "--check"])
+        .current_dir(&made)
+        .output();
+    expect(formatted.unwrap(), 0);
+}
+
+/// Where `make languages` keeps what this tool has downloaded.
+fn downloads(tool: &str) -> PathBuf {
+    let program = Path::new(env!("CARGO_BIN_EXE_dqhost"));
+    let target = program.parent().and_then(Path::parent).unwrap();
+    let downloads = target.join("tools").join(tool);
+    assert!(
+        downloads.join("wanted").is_file(),
+        "run `make languages` first"
+    );
+    downloads
+}
+
+#[test]
+fn a_new_handler_in_js_works_by_its_readme_alone() {
+    let folder = TempDir::new().unwrap();
+    new(folder.path(), &["new-orders", "--lang", "js"], 0);
+    let environment = [
+        ("npm_config_cache", &*downloads("npm")),
+        ("npm_config_offline", Path::new("true")),
+    ];
+    follow(&folder.path().join("new-orders"), &environment);
+}
+
+#[test]
+fn a_new_handler_in_python_works_by_its_readme_alone() {
+    let folder = TempDir::new().unwrap();
+    new(folder.path(), &["new-orders", "--lang", "python"], 0);
+    let environment = [
+        ("PIP_FIND_LINKS", &*downloads("pip")),
+        ("PIP_NO_INDEX", Path::new("1")),
+    ];
+    follow(&folder.path().join("new-orders"), &environment);
+}
+
+#[test]
+fn nothing_is_written_over() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("file"), "mine").unwrap();
+    fs::create_dir(at("empty")).unwrap();
+    symlink("nothing", at("dangling")).unwrap();
+    symlink("empty", at("link")).unwrap();
+    for name in ["file", "empty", "dangling", "link"] {
+        let refusal = stderr(&new(folder.path(), &[name], 2));
+        let says = format!("error: {name} exists, and nothing is written over: choose");
+        assert!(refusal.starts_with(&says), "{refusal}");
+    }
+    assert_eq!(files_in(folder.path()), ["dangling", "file", "link"]);
+    assert_eq!(fs::read(at("file")).unwrap(), b"mine");
+    assert_eq!(fs::read_dir(at("empty")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_name_that_leads_elsewhere_or_changes_the_terminal_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let inner = folder.path().join("inner");
+    fs::create_dir(&inner).unwrap();
+    for name in [
+        "../x",
+        "/tmp/x",
+        "a/b",
+        "..",
+        "",
+        "-x",
+        "\u{1b}[2J",
+        "a\nb",
+        "a\u{202e}b",
+        "Orders",
+    ] {
+        let refusal = stderr(&new(&inner, &["--", name], 2));
+        let plain = |c: char| c == '\n' || (!c.is_control() && c != '\u{202e}');
+        assert!(refusal.chars().all(plain), "{refusal:?}");
+        assert!(
+            name.is_empty() || refusal.contains("lower-case letters"),
+            "{name:?}: {refusal}"
+        );
+    }
+    let refusal = stderr(&new(&inner, &["serde-json"], 2));
+    assert!(refusal.contains("choose another one"), "{refusal}");
+    assert!(stderr(&new(&inner, &[], 2)).contains("<NAME"));
+    assert!(files_in(folder.path()).is_empty());
+}
+
+#[test]
+fn an_unknown_language_is_refused_with_those_that_are_known() {
+    let folder = TempDir::new().unwrap();
+    let refusal = stderr(&new(folder.path(), &["x", "--lang", "cobol\u{1b}[2J"], 2));
+    for language in LANGUAGES {
+        assert!(refusal.contains(language), "{refusal}");
+    }
+    assert!(!refusal.contains('\u{1b}'), "{refusal:?}");
+    assert!(files_in(folder.path()).is_empty());
+}
+
+/// A program of this name in the folder.
+fn program(folder: &Path, name: &str, script: &str) {
+    let path = folder.join(name);
+    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn a_tool_that_is_missing_is_named_with_how_to_install_it() {
+    let (folder, tools) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let with_tools = |args: &[&str], code| {
+        let mut command = dqhost(None, &[&["new"], args].concat());
+        command.env("PATH", tools.path()).current_dir(folder.path());
+        expect(command.output().unwrap(), code)
+    };
+    let refused = |says: &str| {
+        let refusal = stderr(&with_tools(&["x"], 2));
+        assert!(refusal.contains(says), "{says}: {refusal}");
+        assert!(files_in(folder.path()).is_empty());
+        stdout(&with_tools(&["--list"], 0))
+    };
+    let listed = refused("cargo is missing, which a handler in rust needs: install Rust by https");
+    let says = "rust     cargo is missing: install Rust by https://rustup.rs\n";
+    assert!(listed.contains(says), "{listed}");
+    program(tools.path(), "cargo", "exit 0");
+    program(tools.path(), "rustc", "echo /not/there");
+    let target = "the target wasm32-wasip2 is missing";
+    let listed = refused(&format!(
+        "{target}, which a handler in rust needs: rustup target add"
+    ));
+    let says = format!("{target}: rustup target add wasm32-wasip2\n");
+    assert!(listed.contains(&says), "{listed}");
+    program(
+        tools.path(),
+        "rustc",
+        &format!("echo {}", tools.path().display()),
+    );
+    let listed = stdout(&with_tools(&["--list"], 0));
+    assert!(listed.contains("rust     ready\n"), "{listed}");
+    with_tools(&["x"], 0);
+    for (script, says) in [
+        (
+            "echo v16.20.2",
+            "js       node is missing: install Node.js 18 or later",
+        ),
+        (
+            "echo nonsense",
+            "js       node is missing: install Node.js 18 or later",
+        ),
+        (
+            "echo v22.1.0",
+            "js       npm is missing: install it with Node.js",
+        ),
+    ] {
+        program(tools.path(), "node", script);
+        let listed = stdout(&with_tools(&["--list"], 0));
+        assert!(listed.contains(says), "{listed}");
+    }
+    for (script, says) in [
+        (
+            "exit 1",
+            "python   python3 is missing: install Python 3.10 or later",
+        ),
+        (
+            "case \"$2\" in *ensurepip*) exit 1; esac",
+            "python   the module venv of python3 is missing: install it by your package manager",
+        ),
+        ("exit 0", "python   ready"),
+    ] {
+        program(tools.path(), "python3", script);
+        let listed = stdout(&with_tools(&["--list"], 0));
+        assert!(listed.contains(says), "{listed}");
+    }
+    let refusal = stderr(&with_tools(&["y", "--lang", "js"], 2));
+    assert!(
+        refusal.contains("npm is missing, which a handler in js needs"),
+        "{refusal}"
+    );
+}
+
+#[test]
+fn a_handler_that_cannot_be_written_whole_is_not_left_in_part() {
+    let folder = TempDir::new().unwrap();
+    let program = dqhost::<&str>(None, &[]).get_program().to_owned();
+    // The README fits into what is allowed, the interface does not.
+    let output = Command::new("sh")
+        .args(["-c", "trap '' XFSZ; ulimit -f 8; exec \"$0\" new x"])
+        .arg(program)
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let refusal = stderr(&expect(output, 1));
+    assert!(
+        refusal.contains("cannot write x/wit/queue.wit"),
+        "{refusal}"
+    );
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    new(folder.path(), &["x"], 0);
+}
