@@ -4,7 +4,7 @@ GUESTS := --profile guest --target wasm32-wasip2 --workspace --exclude dqhost
 
 DENY := $(TARGET)/tools/cargo-deny
 
-.PHONY: help demo test fuzz chaos check deny guests setup redis bench bench-full picture
+.PHONY: help demo test fuzz chaos check deny guests setup redis languages bench bench-full picture
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/'
@@ -14,8 +14,9 @@ demo: setup guests ## see it at work: build everything, send orders, handle them
 	@sh tests/demo.sh $(TARGET)/debug $(TARGET)/wasm32-wasip2/guest
 
 # The same code gets the same answer; `make fuzz` is for what else may come.
-test: redis guests ## run all tests
+test: redis languages guests ## run all tests
 	PROPTEST_RNG_SEED=1 cargo test --locked
+	cargo test --locked --package dqhost-handler
 
 CASES ?= 2000
 
@@ -26,6 +27,7 @@ fuzz: redis guests ## give anything to all that decodes, CASES=2000 times a test
 check: setup ## what CI checks before the tests: format and lints
 	cargo fmt --all --check
 	cargo clippy --locked --all-targets -- -D warnings
+	cargo clippy --locked --all-targets --package dqhost-handler -- -D warnings
 	cargo clippy --locked $(GUESTS) -- -D warnings
 
 deny: setup ## check licences and origins of all crates, and whether any has a known weakness
@@ -66,3 +68,6 @@ setup:
 
 redis: setup
 	@sh tests/setup.sh redis
+
+languages: setup ## download what builds handlers in other languages than Rust
+	@sh tests/setup.sh languages $(TARGET)/tools

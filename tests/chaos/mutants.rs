@@ -136,7 +136,7 @@ fn manifest() -> String {
     let text = fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let text = replaced(
         &text,
-        "members = [\"guest-examples/*\"]",
+        "members = [\"guest-examples/*\", \"sdk\"]",
         "members = []",
         "Cargo.toml",
     );
@@ -161,7 +161,14 @@ fn of_copy(text: &str) -> String {
 /// Builds the copy; returns its test.
 fn build() -> PathBuf {
     let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mutants");
-    for folder in ["src", "lua", "wit", "tests/chaos", "tests/it/support.rs"] {
+    for folder in [
+        "src",
+        "lua",
+        "wit",
+        "templates",
+        "tests/chaos",
+        "tests/it/support.rs",
+    ] {
         for path in files(&root().join(folder)) {
             let name = path.strip_prefix(root()).unwrap();
             let text = fs::read_to_string(&path).unwrap();

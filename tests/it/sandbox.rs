@@ -8,6 +8,7 @@ mod leaks;
 mod log;
 mod outbox;
 mod overlap;
+mod sdk;
 mod shares;
 mod stops;
 mod web;

@@ -1,0 +1,161 @@
+//! Runs a handler's function in `cargo test`.
+//!
+//! It runs as an ordinary function: memory, time and permissions have no limit. `dqhost run` has them.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use crate::error::End;
+use crate::http::{self, Request, Response};
+use crate::{Message, Outgoing, Result};
+
+/// What becomes of the message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is done.
+    Ack,
+    /// It is retried.
+    Nack {
+        /// How long to wait; none for the queue's back-off.
+        delay: Option<Duration>,
+        /// Why.
+        reason: String,
+    },
+    /// It becomes a dead letter, with this reason.
+    Reject(String),
+}
+
+/// What came of one run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Run {
+    /// The handler's answer.
+    pub verdict: Verdict,
+    /// What it sent; empty unless it acked.
+    pub sent: Vec<Outgoing>,
+    /// The HTTP requests that it made.
+    pub requests: Vec<Request>,
+}
+
+/// What answers the HTTP requests of a run.
+type Web = Box<dyn FnMut(&Request) -> Result<Response, http::Error>>;
+
+/// The run that goes on in this thread.
+struct Context {
+    sent: Vec<Outgoing>,
+    requests: Vec<Request>,
+    /// None while it answers.
+    web: Option<Web>,
+}
+
+thread_local! {
+    static CONTEXT: RefCell<Option<Context>> = const { RefCell::new(None) };
+}
+
+/// Ends the run in this thread, also if the handler panics.
+struct Entered;
+
+impl Entered {
+    fn new(web: Web) -> Self {
+        let context = Context {
+            sent: Vec::new(),
+            requests: Vec::new(),
+            web: Some(web),
+        };
+        let before = CONTEXT.replace(Some(context));
+        assert!(before.is_none(), "a handler runs in this thread already");
+        Self
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        CONTEXT.take();
+    }
+}
+
+/// Runs a handler's function once. HTTP requests get the status 200 and an empty body.
+///
+/// # Panics
+///
+/// If the handler does.
+pub fn run(handle: impl FnOnce(&Message) -> Result, message: &Message) -> Run {
+    run_with_http(handle, message, |_| Ok(Response::new(200)))
+}
+
+/// Runs a handler's function once. Its HTTP requests are answered by `web`.
+///
+/// # Panics
+///
+/// If the handler does.
+pub fn run_with_http(
+    handle: impl FnOnce(&Message) -> Result,
+    message: &Message,
+    web: impl FnMut(&Request) -> Result<Response, http::Error> + 'static,
+) -> Run {
+    let entered = Entered::new(Box::new(web));
+    let result = handle(message);
+    let (sent, requests) = CONTEXT.with_borrow_mut(|context| {
+        let context = context.take();
+        context.map_or_else(Default::default, |context| (context.sent, context.requests))
+    });
+    drop(entered);
+    let verdict = match result {
+        Ok(()) => {
+            return Run {
+                verdict: Verdict::Ack,
+                sent,
+                requests,
+            };
+        }
+        Err(error) => match error.end {
+            End::Retry(delay) => Verdict::Nack {
+                delay,
+                reason: error.reason,
+            },
+            End::Reject => Verdict::Reject(error.reason),
+        },
+    };
+    Run {
+        verdict,
+        sent: Vec::new(),
+        requests,
+    }
+}
+
+#[cfg(not(target_family = "wasm"))]
+mod host {
+    use super::{CONTEXT, Context, Outgoing, Request, Response, Web, http};
+    use crate::SendError;
+
+    const OUTSIDE: &str = "no handler runs in this thread: use dqhost_handler::testing::run";
+
+    fn with<T>(what: impl FnOnce(&mut Context) -> T) -> T {
+        CONTEXT.with_borrow_mut(|context| what(context.as_mut().expect(OUTSIDE)))
+    }
+
+    pub(crate) fn send(message: Outgoing) -> Result<String, SendError> {
+        with(|context| {
+            context.sent.push(message);
+            Ok(format!(
+                "00000000-0000-8000-8000-{:012}",
+                context.sent.len()
+            ))
+        })
+    }
+
+    pub(crate) fn fetch(request: Request) -> Result<Response, http::Error> {
+        // Whatever it does is done without a borrow.
+        let web: Option<Web> = with(|context| context.web.take());
+        let mut web = web.expect("a request is made while another one is answered");
+        let answer = web(&request);
+        with(|context| {
+            context.web = Some(web);
+            context.requests.push(request);
+        });
+        answer
+    }
+}
+
+#[cfg(not(target_family = "wasm"))]
+pub(crate) use host::{fetch, send};
