@@ -1,5 +1,4 @@
 #![doc = include_str!("../README.md")]
-#![forbid(unsafe_op_in_unsafe_fn)]
 #![warn(missing_docs)]
 
 mod error;

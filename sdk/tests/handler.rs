@@ -70,7 +70,7 @@ fn a_payload_that_does_not_fit_is_rejected() {
 
 #[test]
 fn each_status_ends_as_it_should() {
-    let minute = Some(Duration::from_secs(60));
+    let minute = Some(Duration::from_mins(1));
     for (response, verdict) in [
         (Response::new(204), Verdict::Ack),
         (Response::new(302), Verdict::Reject("HTTP 302".to_owned())),

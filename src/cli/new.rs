@@ -9,7 +9,6 @@ use clap::{Args, ValueEnum};
 
 use self::language::{Language, Missing};
 use super::{Exit, Usage};
-use crate::text::printable;
 
 mod language;
 
@@ -17,74 +16,11 @@ mod language;
 const NAME_MAX: usize = 64;
 
 /// Names that Cargo refuses, and those of the crates that a handler uses.
-const TAKEN: &[&str] = &[
-    "abstract",
-    "alloc",
-    "as",
-    "async",
-    "await",
-    "become",
-    "box",
-    "break",
-    "build",
-    "const",
-    "continue",
-    "core",
-    "crate",
-    "deps",
-    "do",
-    "dyn",
-    "else",
-    "enum",
-    "examples",
-    "extern",
-    "false",
-    "final",
-    "fn",
-    "for",
-    "gen",
-    "if",
-    "impl",
-    "in",
-    "incremental",
-    "let",
-    "loop",
-    "macro",
-    "match",
-    "mod",
-    "move",
-    "mut",
-    "override",
-    "priv",
-    "proc_macro",
-    "pub",
-    "ref",
-    "return",
-    "self",
-    "serde",
-    "serde_json",
-    "static",
-    "std",
-    "struct",
-    "super",
-    "test",
-    "trait",
-    "true",
-    "try",
-    "type",
-    "typeof",
-    "unsafe",
-    "unsized",
-    "use",
-    "virtual",
-    "where",
-    "while",
-    "wit_bindgen",
-    "yield",
-    "con",
-    "nul",
-    "aux",
-];
+const TAKEN: &str = "abstract alloc as async await become box break build const continue core crate deps do \
+    dyn else enum examples extern false final fn for gen if impl in incremental let loop \
+    macro match mod move mut override priv proc_macro pub ref return self serde serde_json \
+    static std struct super test trait true try type typeof unsafe unsized use virtual where \
+    while wit_bindgen yield con nul aux";
 
 #[derive(Debug, Args)]
 pub(super) struct NewArgs {
@@ -114,7 +50,8 @@ fn name(text: &str) -> Result<String, String> {
     if text.len() > NAME_MAX {
         return Err(format!("use at most {NAME_MAX} characters"));
     }
-    if TAKEN.contains(&&*text.replace('-', "_")) {
+    let in_rust = text.replace('-', "_");
+    if TAKEN.split(' ').any(|taken| taken == in_rust) {
         return Err("this name has another meaning in Rust: choose another one".to_owned());
     }
     Ok(text.to_owned())
@@ -172,8 +109,7 @@ fn make(name: &str, language: Language) -> anyhow::Result<()> {
     written?;
     let mut out = io::stdout().lock();
     for (path, _) in &files {
-        let path = folder.join(path).display().to_string();
-        writeln!(out, "{}", printable(&path))?;
+        writeln!(out, "{name}/{path}")?;
     }
     writeln!(out, "\nNext, as {name}/README.md says:\n\n  cd {name}")?;
     for command in language.commands(name) {

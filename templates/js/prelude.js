@@ -21,7 +21,8 @@ globalThis.TextEncoder ??= class {
   encode(string) {
     const escaped = encodeURIComponent(String(string).toWellFormed());
     const bytes = escaped.match(/%..|[^%]/g) ?? [];
-    return Uint8Array.from(bytes, (part) => (part.length === 3 ? parseInt(part.slice(1), 16) : part.charCodeAt(0)));
+    const byte = (part) => (part[0] === "%" ? parseInt(part.slice(1), 16) : part.charCodeAt(0));
+    return Uint8Array.from(bytes, byte);
   }
 };
 

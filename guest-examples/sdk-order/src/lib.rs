@@ -41,7 +41,7 @@ fn handle(message: &Message) -> Result {
     Outgoing::json(&order)?
         .to("receipts")
         .header("attempt", message.attempt.to_string())
-        .delay(Duration::from_secs(60))
+        .delay(Duration::from_mins(1))
         .retries(2)
         .send()?;
     Ok(())

@@ -6,11 +6,10 @@ import unittest
 
 def verdict(payload: str, attempt: int) -> str:
     """The verdict on a payload in an attempt."""
-    args = ["--payload", payload, "--attempt", str(attempt)]
     # dqhost must be in a folder of PATH.
-    run = subprocess.run(
-        ["dqhost", "run", "handler.wasm", *args], capture_output=True, text=True
-    )
+    command = ["dqhost", "run", "handler.wasm", "--limit", "compile-time=5m"]
+    command += ["--payload", payload, "--attempt", str(attempt)]
+    run = subprocess.run(command, capture_output=True, text=True)
     for line in run.stdout.splitlines():
         if line.startswith("verdict "):
             return line.removeprefix("verdict ").strip()
