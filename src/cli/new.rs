@@ -16,8 +16,8 @@ mod language;
 const NAME_MAX: usize = 64;
 
 /// Names that Cargo refuses, and those of the crates that a handler uses.
-const TAKEN: &str = "abstract alloc as async await become box break build const continue core crate deps do \
-    dyn else enum examples extern false final fn for gen if impl in incremental let loop \
+const TAKEN: &str = "abstract alloc as async await become box break build const continue core \
+    crate deps do dyn else enum examples extern false final fn for gen if impl in incremental let loop \
     macro match mod move mut override priv proc_macro pub ref return self serde serde_json \
     static std struct super test trait true try type typeof unsafe unsized use virtual where \
     while wit_bindgen yield con nul aux";
