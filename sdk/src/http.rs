@@ -76,7 +76,7 @@ impl Request {
     ///
     /// If there is no response. Any status is one: see [`Response::ok`].
     pub fn send(self) -> Result<Response, Error> {
-        host::fetch(self)
+        host::fetch(&self)
     }
 }
 

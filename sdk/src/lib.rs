@@ -5,6 +5,7 @@ mod error;
 pub mod http;
 mod message;
 mod outbox;
+#[cfg(not(target_family = "wasm"))]
 pub mod testing;
 
 pub use error::{Error, Result, ResultExt};

@@ -123,7 +123,6 @@ pub fn run_with_http(
     }
 }
 
-#[cfg(not(target_family = "wasm"))]
 mod host {
     use super::{CONTEXT, Context, Outgoing, Request, Response, Web, http};
     use crate::SendError;
@@ -144,18 +143,17 @@ mod host {
         })
     }
 
-    pub(crate) fn fetch(request: Request) -> Result<Response, http::Error> {
+    pub(crate) fn fetch(request: &Request) -> Result<Response, http::Error> {
         // Whatever it does is done without a borrow.
         let web: Option<Web> = with(|context| context.web.take());
         let mut web = web.expect("a request is made while another one is answered");
-        let answer = web(&request);
+        let answer = web(request);
         with(|context| {
             context.web = Some(web);
-            context.requests.push(request);
+            context.requests.push(request.clone());
         });
         answer
     }
 }
 
-#[cfg(not(target_family = "wasm"))]
 pub(crate) use host::{fetch, send};

@@ -12,11 +12,11 @@ use wasip2::http::types::{
 use super::{Error, Request, Response};
 use crate::bindings::dqhost::queue::delivery;
 
-pub(super) fn fetch(request: Request) -> Result<Response, Error> {
-    let Request { url, body, .. } = &request;
+pub(super) fn fetch(request: &Request) -> Result<Response, Error> {
+    let Request { url, body, .. } = request;
     let shown = url.split('?').next().unwrap_or_default();
     let fail = |error: ErrorCode| Error::new(format!("{shown}: {}", words(&error)));
-    let outgoing = outgoing(&request)?;
+    let outgoing = outgoing(request)?;
     let response = exchange(outgoing, body).map_err(fail)?;
     let headers = response.headers().entries().into_iter();
     let text = |value: Vec<u8>| String::from_utf8_lossy(&value).into_owned();
