@@ -1,7 +1,6 @@
 //! What `dqhost run` gives to the handler: one payload, the messages of a file, or a dead letter.
 
 use anyhow::{Context, bail};
-
 use tokio::io::{AsyncRead, BufReader};
 
 use super::RunArgs;
