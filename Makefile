@@ -3,8 +3,9 @@ TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 GUESTS := --profile guest --target wasm32-wasip2 --workspace --exclude dqhost
 
 DENY := $(TARGET)/tools/cargo-deny
+MDBOOK := $(TARGET)/tools/mdbook
 
-.PHONY: help demo test fuzz chaos check deny guests setup redis languages bench bench-full picture
+.PHONY: help demo test fuzz chaos check deny docs guests setup redis languages bench bench-full picture
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/'
@@ -38,6 +39,11 @@ deny: setup ## check licences and origins of all crates, and whether any has a k
 	else \
 		echo "NOT CHECKED: whether a crate has a known weakness; the database of them is not reachable from here"; \
 	fi
+
+docs: setup ## build the book of docs/, and check its pages and their links
+	@sh tests/setup.sh mdbook $(MDBOOK)
+	$(MDBOOK)/bin/mdbook build docs --dest-dir $(abspath $(TARGET))/book
+	cargo test --locked --test it docs::every_
 
 guests: setup ## build the example handlers
 	cargo build --locked $(GUESTS)

@@ -49,6 +49,8 @@ mod print;
 mod prompt;
 mod queues;
 mod read;
+#[cfg(test)]
+mod reference;
 mod run;
 mod sandbox;
 mod screen;

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Sees to what building needs: the toolchain of rust-toolchain.toml with its wasm target, and a C
-# compiler. With `redis` as its argument, to what the tests need on top: Redis 7 and ip; with `deny FOLDER`, to
-# cargo-deny in that folder; with `languages FOLDER`, to what builds handlers in other languages, with its
-# downloads in that folder. Installs what it can, and says what is missing where it cannot.
+# compiler. With `redis` as its argument, to what the tests need on top: Redis 7 and ip; with `deny FOLDER` or
+# `mdbook FOLDER`, to cargo-deny or mdbook in that folder; with `languages FOLDER`, to what builds handlers in
+# other languages, with its downloads in that folder. Installs what it can, and says what is missing where it cannot.
 set -eu
 
 missing() {
@@ -61,6 +61,15 @@ if [ "${1:-}" = languages ]; then
         python3 -m pip download --quiet --disable-pip-version-check --no-deps --dest "$2/pip" \
             --requirement templates/python/requirements.txt
         echo "$wanted" >"$2/languages"
+    fi
+    exit 0
+fi
+
+if [ "${1:-}" = mdbook ]; then
+    wanted=0.5.4
+    if [ "$("$2/bin/mdbook" --version 2>/dev/null)" != "mdbook v$wanted" ]; then
+        # Not optimised: the book is small, and this compiles in half the time.
+        cargo install --quiet --locked --debug --no-default-features --version "=$wanted" --root "$2" mdbook
     fi
     exit 0
 fi

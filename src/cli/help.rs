@@ -51,7 +51,7 @@ Everything: dqhost --help
 ";
 
 /// Columns of the help in a file or a pipe.
-const WIDTH: usize = 80;
+pub(super) const WIDTH: usize = 80;
 
 /// The parser, with the help as it is shown.
 pub(super) fn command() -> Command {
@@ -91,19 +91,20 @@ fn shaped(command: Command) -> Command {
     }
 }
 
+/// The flags of the store, as a command that has no others.
+pub(super) fn of_store() -> Command {
+    StoreArgs::augment_args(Command::new("dqhost COMMAND"))
+        .about("Choose where messages are kept: the same flags for every command")
+        .disable_help_flag(true)
+        .mut_args(without_values)
+}
+
 /// Prints what the parser does not know of: the short help, and that of the store's flags.
 pub(super) fn asked_for(args: &[OsString]) -> Option<Exit> {
     let words: Vec<&str> = args.iter().skip(1).filter_map(|arg| arg.to_str()).collect();
     let text = match words.as_slice() {
         ["-h"] => SHORT.to_owned(),
-        ["help", "store"] => {
-            let command = StoreArgs::augment_args(Command::new("dqhost COMMAND"));
-            let command = command
-                .about("Choose where messages are kept: the same flags for every command")
-                .disable_help_flag(true)
-                .mut_args(without_values);
-            fitted(command).render_long_help().to_string()
-        }
+        ["help", "store"] => fitted(of_store()).render_long_help().to_string(),
         _ => return None,
     };
     // Whoever asked may have gone.

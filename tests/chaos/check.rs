@@ -1,4 +1,4 @@
-//! Reads a history and says what is wrong with it: each promise of the README as a question to the
+//! Reads a history and says what is wrong with it: each promise of `docs/guarantees.md` as a question to the
 //! events.
 //!
 //! Judged are what producers were told, what handlers were seen to do (by the witness, from outside),

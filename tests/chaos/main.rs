@@ -1,4 +1,4 @@
-//! Tries to break what the README promises: real hosts on a real store, of which everything is
+//! Tries to break what `docs/guarantees.md` promises: real hosts on a real store, of which everything is
 //! killed, frozen, cut off and damaged, while a witness and a checker look on.
 //!
 //! A trial follows from its seed. `DQHOST_CHAOS_SEED` is the seed instead of 1, and

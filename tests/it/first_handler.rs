@@ -7,28 +7,34 @@ use tempfile::TempDir;
 
 use crate::support::{eventually, expect, stats, stdout};
 
-const HEADING: &str = "### A first handler";
+const HEADING: &str = "## A handler in three minutes";
 
 /// A block of code, and the file that it is, if the line before it names one.
 #[derive(Debug)]
-struct Block {
-    language: String,
-    file: Option<String>,
-    text: String,
+pub(crate) struct Block {
+    pub language: String,
+    pub file: Option<String>,
+    pub text: String,
+    /// True if nothing stands between the block before and this one.
+    pub follows: bool,
 }
 
-/// The blocks of the section.
-fn blocks() -> Vec<Block> {
+/// The section of the README.
+fn section() -> &'static str {
     let readme = include_str!("../../README.md");
     let section = readme.split_once(HEADING).unwrap().1;
-    let section = section.split("\n### ").next().unwrap();
+    section.split("\n## ").next().unwrap()
+}
+
+/// The blocks of a page.
+pub(crate) fn blocks(page: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut before = "";
-    let mut lines = section.lines();
+    let mut lines = page.lines();
     while let Some(line) = lines.next() {
         if let Some(language) = line.strip_prefix("```") {
             let text: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
-            let is_file = language != "sh";
+            let is_file = !["sh", "text"].contains(&language);
             let file = before
                 .strip_suffix(':')
                 .filter(|_| is_file)
@@ -37,7 +43,9 @@ fn blocks() -> Vec<Block> {
                 language: language.to_owned(),
                 file: file.map(str::to_owned),
                 text: text.join("\n") + "\n",
+                follows: before.is_empty(),
             });
+            before = "";
         } else if !line.is_empty() {
             before = line;
         }
@@ -72,6 +80,11 @@ pub(crate) fn shell(script: &str, folder: &Path, home: &Path) -> Command {
         .env("XDG_CACHE_HOME", home)
         // What the example handlers were built from is there.
         .env("CARGO_NET_OFFLINE", "true")
+        // They are built once for all pages.
+        .env(
+            "CARGO_BUILD_BUILD_DIR",
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join("first-handler"),
+        )
         .stdin(Stdio::null());
     command
 }
@@ -88,7 +101,8 @@ fn the_first_handler_of_the_readme_works_from_an_empty_folder() {
         language,
         file,
         text,
-    } in blocks()
+        ..
+    } in blocks(section())
     {
         if let Some(file) = file {
             std::fs::write(folder.join(&file), &text).unwrap();

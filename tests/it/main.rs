@@ -19,6 +19,7 @@ mod corrupt;
 mod crashes;
 mod dashboard;
 mod dedup;
+mod docs;
 mod dropped;
 mod file;
 mod first_handler;

@@ -111,7 +111,7 @@ fn an_audit_buries_nothing_that_may_be_of_a_prefix_it_may_not_look_at() {
     let server = RedisServer::start();
     let others = bases("shop", true);
     go_send(&server, &others, "live");
-    // The rule for operators in the README.
+    // The rule for operators in `docs/stores.md`.
     let rule = "~{dp:*}:* ~dqhost:queues &{dp:*}:wake +@all -@admin -@dangerous +info";
     let words = format!("ACL SETUSER operator reset on >operator {rule}");
     let () = server.command(&words.split(' ').collect::<Vec<_>>());

@@ -1,4 +1,4 @@
-//! Users of Redis with the rights that the README gives them: each can do its work, and no other's.
+//! Users of Redis with the rights that `docs/stores.md` gives them: each can do its work, and no other's.
 
 use std::collections::BTreeSet;
 
@@ -9,12 +9,11 @@ use serde_json::Value;
 use super::tools::Server;
 use crate::support::{Host, dqhost, eventually, expect, feed, guest, run, stats, stderr, stdout};
 
-/// The rules in the README, in words.
+const PAGE: &str = include_str!("../../../docs/stores.md");
+
+/// The rules on the page, in words.
 fn rules() -> Vec<Vec<String>> {
-    let readme = include_str!("../../../README.md");
-    let lines = readme
-        .lines()
-        .filter(|line| line.starts_with("ACL SETUSER "));
+    let lines = PAGE.lines().filter(|line| line.starts_with("ACL SETUSER "));
     lines
         .map(|line| line.split(' ').map(str::to_owned).collect())
         .collect()
@@ -271,7 +270,7 @@ fn a_host_handles_and_reaches_no_other_keys() {
     }
 }
 
-/// What the README says of a prefix, and of `--discover`.
+/// What the page says of a prefix, and of `--discover`.
 #[test]
 fn users_with_few_rights_do_their_work_under_a_prefix() {
     let server = Server::start(&[]);
@@ -321,12 +320,12 @@ fn users_with_few_rights_do_their_work_under_a_prefix() {
     assert!(log.is_empty(), "{log:?}");
 }
 
-/// The rule that the README gives in a sentence.
+/// The rule that the page gives in a sentence.
 #[test]
 fn who_steers_can_do_all_that_people_do() {
     let server = Server::start(&[]);
     let rule = "~{dp:*}:* ~dqhost:queues &{dp:*}:wake +@all -@admin -@dangerous +info";
-    assert!(include_str!("../../../README.md").contains(rule));
+    assert!(PAGE.contains(rule));
     let start = "ACL SETUSER dq-operator reset on >dq-operator ";
     let words = format!("{start}{rule}");
     let () = server.command(&words.split(' ').collect::<Vec<_>>());
