@@ -85,8 +85,11 @@ fn command(block: &Block) -> String {
 fn matches(printed: &str, shown: &str) -> bool {
     let mut rest = printed;
     shown.trim_end().split(ANYTHING).all(|part| {
-        let after = rest.split_once(part).map(|(_, after)| after);
-        after.inspect(|after| rest = after).is_some()
+        let Some((_, after)) = rest.split_once(part) else {
+            return false;
+        };
+        rest = after;
+        true
     })
 }
 
