@@ -10,7 +10,8 @@ use super::help;
 const START: &str = "\
 # Commands and flags
 
-This page is made from the help of the program: `dqhost COMMAND --help` prints the same.
+This page is made from the help of the program: `dqhost COMMAND --help` prints the same. Limits and permissions of
+handlers stand with `dqhost up` only, and the flags of the store at the end.
 ";
 
 /// Flags of these headings are shown once: with `up`, and at the end of the page.
