@@ -49,8 +49,6 @@ mod print;
 mod prompt;
 mod queues;
 mod read;
-#[cfg(test)]
-mod reference;
 mod run;
 mod sandbox;
 mod screen;

@@ -51,7 +51,7 @@ Everything: dqhost --help
 ";
 
 /// Columns of the help in a file or a pipe.
-pub(super) const WIDTH: usize = 80;
+const WIDTH: usize = 80;
 
 /// The parser, with the help as it is shown.
 pub(super) fn command() -> Command {
@@ -92,7 +92,7 @@ fn shaped(command: Command) -> Command {
 }
 
 /// The flags of the store, as a command that has no others.
-pub(super) fn of_store() -> Command {
+fn of_store() -> Command {
     StoreArgs::augment_args(Command::new("dqhost COMMAND"))
         .about("Choose where messages are kept: the same flags for every command")
         .disable_help_flag(true)
@@ -130,6 +130,9 @@ pub(super) fn refused(error: &clap::Error, args: &[OsString]) -> ExitCode {
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
+
+#[cfg(test)]
+mod reference;
 
 #[cfg(test)]
 mod tests {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use clap::Command;
 
-use super::help;
+use super::{STORE, WIDTH, command, of_store};
 
 const START: &str = "\
 # Commands and flags
@@ -15,9 +15,10 @@ handlers stand with `dqhost up` only, and the flags of the store at the end.
 ";
 
 /// Flags of these headings are shown once: with `up`, and at the end of the page.
-const SHOWN_ONCE: [&str; 2] = ["Handler limits and permissions", help::STORE];
+const SHOWN_ONCE: [&str; 2] = ["Handler limits and permissions", STORE];
 
-const STORE: &str = "\n## Store flags\n\nThey are the same for every command that uses a store.\n";
+const STORE_FLAGS: &str =
+    "\n## Store flags\n\nThey are the same for every command that uses a store.\n";
 
 const FIRST: &str = "up";
 
@@ -58,15 +59,15 @@ fn add_all(page: &mut String, command: &Command, name: &str) {
 }
 
 fn page() -> String {
-    let mut command = help::command().term_width(help::WIDTH);
+    let mut command = command().term_width(WIDTH);
     command.build();
     let mut page = START.to_owned();
     // What it does without a command is what `up` does.
     let mut all = command.clone().mut_args(|arg| arg.hide(true));
     add(&mut page, &mut all, "dqhost");
     add_all(&mut page, &command, "dqhost");
-    page += STORE;
-    let store = help::of_store().term_width(help::WIDTH).render_long_help();
+    page += STORE_FLAGS;
+    let store = of_store().term_width(WIDTH).render_long_help();
     let flags = store.to_string();
     let flags = flags
         .split_once("Store:\n")
