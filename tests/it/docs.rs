@@ -54,6 +54,8 @@ impl Script {
             let of_user = || std::env::home_dir().unwrap().join(folder).into();
             command.env(name, std::env::var_os(name).unwrap_or_else(of_user));
         }
+        let build = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tutorial");
+        command.env("CARGO_BUILD_BUILD_DIR", build);
         for name in ["XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"] {
             command.env_remove(name);
         }

@@ -80,7 +80,7 @@ pub(crate) fn shell(script: &str, folder: &Path, home: &Path) -> Command {
         .env("XDG_CACHE_HOME", home)
         // What the example handlers were built from is there.
         .env("CARGO_NET_OFFLINE", "true")
-        // They are built once for all pages.
+        // They are built once. Of packages of one name each needs a folder of its own.
         .env(
             "CARGO_BUILD_BUILD_DIR",
             Path::new(env!("CARGO_TARGET_TMPDIR")).join("first-handler"),
