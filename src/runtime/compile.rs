@@ -20,6 +20,9 @@ use super::{ComponentFile, HandlerError, Limits, bulk, check, config, imports, n
 /// A compilation that takes longer is told of.
 const SLOW_COMPILATION: Duration = Duration::from_secs(1);
 
+/// A component with nothing in it.
+const EMPTY: &[u8] = b"\0asm\x0d\0\x01\0";
+
 /// The last byte of a child's answer: whether compiled code is before it or a [`Refusal`] in JSON.
 pub(super) const ACCEPTED: u8 = 1;
 pub(super) const REFUSED: u8 = 0;
@@ -186,6 +189,8 @@ pub fn compile_as_child(
     mut output: impl Write,
 ) -> io::Result<()> {
     let compiler = Compiler::new(0, limits).map_err(io::Error::other)?;
+    // Its threads start while there is memory for them.
+    let _ = compiler.engine.precompile_component(EMPTY);
     let mut bytes = Vec::new();
     input.read_to_end(&mut bytes)?;
     match compiler.compile(&bytes) {

@@ -78,7 +78,7 @@ impl Default for Limits {
             http_total: Duration::from_secs(30),
             component_bytes: 64 * MIB,
             compile_time: Duration::from_mins(1),
-            compile_memory: 512 * MIB,
+            compile_memory: 480 * MIB,
         }
     }
 }

@@ -264,7 +264,8 @@ fn locals(rng: &mut Rng) -> Vec<u8> {
 fn names(rng: &mut Rng) -> Vec<u8> {
     let long = up_to(rng, 100_000);
     let count = (up_to(rng, LARGE) / long).max(1);
-    let name = |n: usize| with_length(format!("{n:0>long$}").as_bytes());
+    let end = "0".repeat(long);
+    let name = |n: usize| with_length(format!("{n}{end}").as_bytes());
     match rng.u32(0..3) {
         0 => {
             let imports: Vec<u8> = (0..count)
@@ -285,7 +286,7 @@ fn names(rng: &mut Rng) -> Vec<u8> {
         _ => {
             let mut text = "(component".to_owned();
             for n in 0..count.min(200) {
-                let _ = write!(text, "(import \"a{n:0>long$}\" (func))");
+                let _ = write!(text, "(import \"a{n}{end}\" (func))");
             }
             text += ")";
             wat::parse_str(text).unwrap()
