@@ -185,7 +185,7 @@ fn what_takes_too_much_memory_or_time_is_refused_with_the_flag_that_allows_more(
     let Checked { said, .. } = check(&file, &["--limit", "compile-time=1ms"]);
     assert!(said.contains("within 1ms (--limit compile-time)"), "{said}");
     // The flag helps: what needs a little more memory is compiled, and refused for what it is.
-    fs::write(&file, empty_functions(200_000)).unwrap();
+    fs::write(&file, empty_functions(50_000)).unwrap();
     let Checked { said, .. } = check(&file, &["--limit", "compile-memory=64MiB"]);
     assert!(said.contains("--limit compile-memory="), "{said}");
     let Checked { said, .. } = check(&file, &[]);
