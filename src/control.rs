@@ -32,6 +32,12 @@ pub const FILTERED_MAX: usize = 5000;
 /// Bytes of a payload that a list carries for each message, which is also how far a filter reads.
 pub const LISTED_PAYLOAD_MAX: usize = 2048;
 
+/// How long what was done can be taken back.
+pub const UNDO_TIME: Duration = Duration::from_secs(12);
+
+/// Messages that can be taken back at most.
+pub const UNDO_MAX: usize = 20;
+
 /// How often the store is read.
 pub const READ_EVERY: Duration = Duration::from_secs(1);
 
@@ -247,6 +253,8 @@ pub enum Command {
     },
     /// Stop the handler of a message in flight; the attempt counts as failed.
     StopHandler(QueueName, MessageId),
+    /// Take back what was done last, for as long as that can be.
+    Undo,
     /// End the long task.
     StopTask,
     /// Stop the host, or stop it at once.
@@ -298,6 +306,8 @@ pub struct Notice {
     pub made: Option<(QueueName, MessageId)>,
     /// The words are a question; this is to be done after a yes.
     pub then: Option<Command>,
+    /// True when [`Command::Undo`] takes it back, for [`UNDO_TIME`].
+    pub can_undo: bool,
 }
 
 /// A task that takes more than a moment.
@@ -309,6 +319,8 @@ pub struct TaskView {
     pub done: u64,
     /// Messages that could not be.
     pub failed: u64,
+    /// All of them; none while they are counted.
+    pub total: Option<u64>,
 }
 
 /// The dashboard's ends of the boundary.

@@ -104,16 +104,24 @@ pub fn human_duration(duration: Duration) -> String {
     }
 }
 
-/// A number of messages in at most six places: `12345`, `123k`, `4.5M`.
+/// A number of messages in at most five places, rounded down: `12345`, `123k`, `4.5M`, `18E`.
 #[must_use]
 pub fn short_number(number: u64) -> String {
+    const UNITS: [char; 5] = ['M', 'G', 'T', 'P', 'E'];
     match number {
-        0..100_000 => number.to_string(),
-        100_000..1_000_000 => format!("{}k", number / 1000),
-        1_000_000..100_000_000 => {
-            format!("{}.{}M", number / 1_000_000, number % 1_000_000 / 100_000)
-        }
-        _ => format!("{}M", number / 1_000_000),
+        0..100_000 => return number.to_string(),
+        100_000..1_000_000 => return format!("{}k", number / 1000),
+        _ => {}
+    }
+    let (mut unit, mut one) = (0, 1_000_000);
+    while number / one >= 1000 {
+        unit += 1;
+        one *= 1000;
+    }
+    let (whole, tenths) = (number / one, number % one / (one / 10));
+    match whole {
+        0..100 => format!("{whole}.{tenths}{}", UNITS[unit]),
+        _ => format!("{whole}{}", UNITS[unit]),
     }
 }
 
@@ -227,6 +235,8 @@ mod tests {
         }
         let short = [7, 99_999, 123_456, 4_560_000, 123_456_789].map(short_number);
         assert_eq!(short, ["7", "99999", "123k", "4.5M", "123M"]);
+        let short = [999_999_999, 1_000_000_000, 88_800_000_000_000, u64::MAX].map(short_number);
+        assert_eq!(short, ["999M", "1.0G", "88.8T", "18.4E"]);
         let numbers = [0, 999, 1000, 1_234_567].map(grouped);
         assert_eq!(numbers, ["0", "999", "1,000", "1,234,567"]);
         let words = ["a/b.db", "", "a b", "it's"].map(shell_word);

@@ -1,6 +1,7 @@
 //! What is typed at the dashboard's prompt, read by the parser of the command line: the same
 //! commands, words and flags, without the store.
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use super::dead::{How, Which};
@@ -10,7 +11,7 @@ use super::send::MessageArgs;
 use super::steer::Moved;
 use crate::control::{Bulk, Command, Filter, Line};
 use crate::dashboard::CommandParser;
-use crate::message::{PAYLOAD_MAX_DEFAULT, QueueName};
+use crate::message::{MessageId, PAYLOAD_MAX_DEFAULT, QueueName};
 
 #[derive(Debug, Parser)]
 #[command(name = "", no_binary_name = true, disable_help_flag = true)]
@@ -111,11 +112,18 @@ impl OtherQueue {
 pub(super) struct Prompt;
 
 impl CommandParser for Prompt {
-    fn parse(&self, line: &str, queue: &QueueName) -> Result<Line, String> {
+    fn parse(&self, line: &str, queue: &QueueName, chosen: &[MessageId]) -> Result<Line, String> {
         let line = line.trim_start();
-        let words = words(line.strip_prefix(':').unwrap_or(line))?;
-        let typed = Typed::try_parse_from(words).map_err(|error| said_by(&error))?;
-        meant(typed.what, queue)
+        let mut words = words(line.strip_prefix(':').unwrap_or(line))?;
+        let typed = Typed::try_parse_from(&words).or_else(|error| {
+            if !takes_chosen(&words, &error) || chosen.is_empty() {
+                return Err(error);
+            }
+            words.push("--".to_owned());
+            words.extend(chosen.iter().map(|id| id.as_str().to_owned()));
+            Typed::try_parse_from(&words)
+        });
+        meant(typed.map_err(|error| said_by(&error))?.what, queue)
     }
 
     fn complete(&self, before: &str) -> Vec<String> {
@@ -155,6 +163,15 @@ impl CommandParser for Prompt {
         words.sort();
         words
     }
+}
+
+/// True when a command is about messages and only lacks their ids.
+fn takes_chosen(words: &[String], error: &clap::Error) -> bool {
+    let commands = ["reschedule", "cancel", "redrive", "delete", "get"];
+    let is_of_messages = words
+        .first()
+        .is_some_and(|name| commands.contains(&name.as_str()));
+    is_of_messages && error.kind() == ErrorKind::MissingRequiredArgument
 }
 
 fn meant(what: What, queue: &QueueName) -> Result<Line, String> {
@@ -347,7 +364,24 @@ mod tests {
     use std::time::Duration;
 
     fn parse(line: &str) -> Result<Line, String> {
-        Prompt.parse(line, &DEFAULT_QUEUE.parse().unwrap())
+        Prompt.parse(line, &DEFAULT_QUEUE.parse().unwrap(), &[])
+    }
+
+    #[test]
+    fn a_command_without_ids_is_about_the_chosen_messages() {
+        let queue: QueueName = DEFAULT_QUEUE.parse().unwrap();
+        let chosen: Vec<MessageId> = vec!["-a".into(), "b".into()];
+        let parse = |line| Prompt.parse(line, &queue, &chosen);
+        let moved = |ids| {
+            let due = Due::In(Duration::from_secs(5));
+            Ok(Line::Do(Command::Reschedule(queue.clone(), ids, due)))
+        };
+        assert_eq!(parse("reschedule --in 5s"), moved(chosen.clone()));
+        assert_eq!(parse("reschedule c --in 5s"), moved(vec!["c".into()]));
+        let delete = Command::Bulk(queue.clone(), chosen.clone(), Bulk::Delete);
+        assert_eq!(parse("delete"), Ok(Line::Do(delete)));
+        assert!(parse("queue").unwrap_err().contains("required"));
+        assert!(parse("reschedule --in 5").unwrap_err().contains("duration"));
     }
 
     #[test]
@@ -481,7 +515,7 @@ mod tests {
             line in "(:?(send|get|cancel|reschedule|redrive|delete|dead|pause|filter|queue|stop) ?)?(['\"\\\\{\\[\\]}:, a1é-]|--in|--at|--rate|@|\n){0,12}|.*",
         ) {
             let queue = DEFAULT_QUEUE.parse().unwrap();
-            let _ = Prompt.parse(&line, &queue);
+            let _ = Prompt.parse(&line, &queue, &["x".into()]);
             // Files are not looked for: there are too many of them for a test.
             if !line.contains('@') {
                 for candidate in Prompt.complete(&line) {

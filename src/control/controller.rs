@@ -21,6 +21,7 @@ use crate::store::{HOST_SILENCE, Store, StoreError, StoreResult};
 
 mod commands;
 mod tasks;
+mod undo;
 
 pub use tasks::pace;
 
@@ -62,6 +63,8 @@ struct StorePart {
     queues: Vec<QueueView>,
     result: QueryResult,
     seen_at: Option<Instant>,
+    /// A queue has changed since then.
+    has_changed: bool,
 }
 
 /// What the tasks share.
@@ -72,6 +75,7 @@ struct Shared {
     task: Mutex<Option<TaskView>>,
     /// Counts up when the long task is to stop.
     task_stops: AtomicU64,
+    undo: Mutex<Option<undo::Undo>>,
     drained_by: Mutex<Option<Instant>>,
     /// The store is to be read now.
     read: Notify,
@@ -104,10 +108,12 @@ impl Controller {
                 queues: Vec::new(),
                 result: QueryResult::Nothing,
                 seen_at: None,
+                has_changed: false,
             }),
             query: Mutex::new(Query::Nothing),
             task: Mutex::new(None),
             task_stops: AtomicU64::new(0),
+            undo: Mutex::new(None),
             drained_by: Mutex::new(None),
             read: Notify::new(),
             changed: Notify::new(),
@@ -214,9 +220,12 @@ async fn read(shared: Arc<Shared>) {
                     part.queues = queues;
                     part.read_at = Some(Instant::now());
                     part.outage = refused;
+                    part.has_changed |= changed;
                 }
-                if let Err(error) = read_result(&shared, changed).await {
-                    lock(&shared.part).outage = Some(error.to_string());
+                if let Err(error) = read_result(&shared).await {
+                    let mut part = lock(&shared.part);
+                    part.outage = Some(error.to_string());
+                    part.has_changed = true;
                 }
             }
             Err(error) => lock(&shared.part).outage = Some(error.to_string()),
@@ -230,13 +239,14 @@ async fn read(shared: Arc<Shared>) {
 }
 
 /// Reads what the screen looks at, if it is due.
-async fn read_result(shared: &Shared, changed: bool) -> StoreResult<()> {
+async fn read_result(shared: &Shared) -> StoreResult<()> {
     let query = lock(&shared.query).clone();
-    let (is_other, age) = {
+    let (is_other, age, changed) = {
         let part = lock(&shared.part);
         (
             part.result.query() != &query,
             part.seen_at.map(|at| at.elapsed()),
+            part.has_changed,
         )
     };
     let every = match &query {
@@ -250,6 +260,7 @@ async fn read_result(shared: &Shared, changed: bool) -> StoreResult<()> {
     if !is_other && age.is_some_and(|age| age < every) {
         return Ok(());
     }
+    lock(&shared.part).has_changed = false;
     let store = &*shared.controller.store;
     let seen = match &query {
         Query::Nothing => QueryResult::Nothing,

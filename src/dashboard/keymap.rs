@@ -81,6 +81,8 @@ pub enum Action {
     Delete,
     DeleteAll,
     StopHandler,
+    Undo,
+    StopTask,
     GuestsOnly,
     Yes,
     No,
@@ -211,7 +213,11 @@ mod tests {
         for binding in BINDINGS {
             let destroys = matches!(
                 binding.action,
-                Action::Cancel | Action::Delete | Action::DeleteAll | Action::StopHandler
+                Action::Cancel
+                    | Action::Delete
+                    | Action::DeleteAll
+                    | Action::StopHandler
+                    | Action::StopTask
             );
             if destroys {
                 assert!(

@@ -148,6 +148,10 @@ fn svg_run(svg: &mut String, (x, y): (usize, usize), cell: &Cell, text: &str) {
     } else {
         ""
     };
+    let text = svg_shapes(svg, (x, y), text, &format!("fill=\"{color}\"{dim}"));
+    if text.trim().is_empty() {
+        return;
+    }
     let text = text
         .replace('&', "&amp;")
         .replace('<', "&lt;")
@@ -158,6 +162,48 @@ fn svg_run(svg: &mut String, (x, y): (usize, usize), cell: &Cell, text: &str) {
          xml:space=\"preserve\"{bold}{dim}>{text}</text>",
         y + height * 3 / 4,
     );
+}
+
+/// Draws bars and lines, which meet between the cells in no font, and returns the text without them.
+fn svg_shapes(svg: &mut String, (x, y): (usize, usize), text: &str, look: &str) -> String {
+    let (width, height) = CELL;
+    let chars: Vec<char> = text.chars().collect();
+    let mut at = x;
+    let mut rest = String::with_capacity(text.len());
+    for same in chars.chunk_by(|a, b| a == b) {
+        let length = same.len() * width;
+        let (top, thick) = (y * 8, height * 8);
+        // Eighths of a pixel: left, top, width, height.
+        let place = match same[0] {
+            c @ '▁'..='█' => {
+                let eighths = (c as usize - '▁' as usize + 1) * height;
+                Some((at * 8, top + thick - eighths, length * 8, eighths))
+            }
+            '─' => Some((at * 8, top + thick / 2 - 4, length * 8, 8)),
+            '░' => Some((at * 8, top + thick - 2 * height, length * 8, 2 * height)),
+            _ => None,
+        };
+        at += length;
+        let Some((left, top, wide, high)) = place else {
+            rest.extend(same);
+            continue;
+        };
+        let [left, top, wide, high] = [left, top, wide, high].map(pixels);
+        let _ = writeln!(
+            svg,
+            "<rect x=\"{left}\" y=\"{top}\" width=\"{wide}\" height=\"{high}\" {look}/>"
+        );
+        rest.extend(same.iter().map(|_| ' '));
+    }
+    rest
+}
+
+/// Eighths of a pixel as pixels.
+fn pixels(eighths: usize) -> String {
+    match eighths % 8 {
+        0 => (eighths / 8).to_string(),
+        part => format!("{}.{:03}", eighths / 8, part * 125),
+    }
 }
 
 fn hex_color(color: Color) -> &'static str {

@@ -1,19 +1,20 @@
 //! The line that commands are typed on.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::style::{Modifier, Style};
 use ratatui_textarea::{CursorMove, TextArea};
 
 use crate::control::{Filter, Line};
-use crate::message::QueueName;
+use crate::message::{MessageId, QueueName};
 
 /// Lines that are remembered.
 pub(super) const REMEMBERED_MAX: usize = 500;
 
 /// What understands a typed line. It is the command line's own parser; the dashboard knows no other.
 pub trait CommandParser: Send + Sync {
-    /// What a line asks for, on this queue unless it names another; else what is wrong with it and
-    /// what to do.
-    fn parse(&self, line: &str, queue: &QueueName) -> Result<Line, String>;
+    /// What a line asks for, on this queue unless it names another, and of these messages where it
+    /// names none; else what is wrong with it and what to do.
+    fn parse(&self, line: &str, queue: &QueueName, chosen: &[MessageId]) -> Result<Line, String>;
 
     /// The words that could stand in the place of the last one of what is before the cursor.
     fn complete(&self, before: &str) -> Vec<String>;
@@ -65,6 +66,15 @@ impl Prompt {
     #[must_use]
     pub fn text(&self) -> String {
         self.area.lines().join("\n")
+    }
+
+    /// The same with the text selected, so that what is typed takes its place.
+    #[must_use]
+    pub fn selected(mut self) -> Self {
+        if !self.text().is_empty() {
+            self.area.select_all();
+        }
+        self
     }
 
     fn set(&mut self, text: &str) {
@@ -159,9 +169,10 @@ impl Prompt {
         &self,
         parser: &dyn CommandParser,
         queue: &QueueName,
+        chosen: &[MessageId],
     ) -> Result<Line, String> {
         match self.kind {
-            Kind::Command => parser.parse(&self.text(), queue),
+            Kind::Command => parser.parse(&self.text(), queue, chosen),
             Kind::Filter => Filter::parse(&self.text())
                 .map(Line::Filter)
                 .map_err(|error| error.to_string()),
@@ -172,7 +183,9 @@ impl Prompt {
 /// An editor with a text, without decorations.
 pub(super) fn text_area(text: &str) -> TextArea<'static> {
     let mut area = TextArea::new(text.split('\n').map(str::to_owned).collect());
-    area.set_cursor_line_style(ratatui::style::Style::new());
+    area.set_cursor_line_style(Style::new());
+    // A colour would be gone where there are none.
+    area.set_selection_style(Style::new().add_modifier(Modifier::REVERSED));
     area.set_max_histories(100);
     area
 }
@@ -212,7 +225,7 @@ mod tests {
     struct Words;
 
     impl CommandParser for Words {
-        fn parse(&self, line: &str, _queue: &QueueName) -> Result<Line, String> {
+        fn parse(&self, line: &str, _: &QueueName, _: &[MessageId]) -> Result<Line, String> {
             Err(format!("{line}?"))
         }
 

@@ -25,6 +25,14 @@ pub const NOTICE_TIME: Duration = Duration::from_secs(12);
 /// So much later than the store should have been read its figures count as old.
 const STALE_AFTER: Duration = Duration::from_millis(700);
 
+/// Rows of the tabs, the status, the notice and the keys.
+pub const ROWS_OF_STATUS_AND_KEYS: u16 = 4;
+
+/// From so many rows and columns on each screen is in a panel.
+pub const ROWS_OF_PANELS: u16 = 20;
+/// See above.
+pub const COLUMNS_OF_PANELS: u16 = 40;
+
 /// The spans of one column of the graphs.
 pub const ZOOMS: [Duration; 4] = [
     Duration::from_secs(1),
@@ -175,11 +183,17 @@ impl State {
             .find(|queue| queue.name == *name)
     }
 
-    /// Rows of a list on this screen: what is left by the header, the list's two head lines, the
-    /// notice and the footer.
+    /// Rows of a list on this screen: what is left by the tabs, the status, the notice, the keys, the
+    /// panel and the list's two head lines.
     #[must_use]
     pub fn list_rows(&self) -> usize {
-        usize::from(self.size.1.saturating_sub(6)).max(1)
+        let (columns, rows) = self.size;
+        let others = match rows {
+            _ if rows >= ROWS_OF_PANELS && columns >= COLUMNS_OF_PANELS => 8,
+            10.. => 6,
+            _ => 4,
+        };
+        usize::from(rows.saturating_sub(others)).max(1)
     }
 
     /// The state whose messages are listed.
@@ -237,7 +251,7 @@ impl State {
 
     /// The line of the selected queue on the overview.
     #[must_use]
-    pub fn queue_line(&self) -> usize {
+    pub fn selected_queue(&self) -> usize {
         let mut queues = self.snapshot.queues.iter();
         let is_selected = |queue: &QueueView| Some(&queue.name) == self.queue.as_ref();
         queues.position(is_selected).unwrap_or(0)

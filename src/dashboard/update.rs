@@ -9,7 +9,7 @@ use crossterm::event::KeyEvent;
 use super::keymap::{self, Key, Scope};
 use super::prompt::{CommandParser, Kind, Prompt, edit};
 use super::state::{Modal, NOTICE_TIME, Opened, PayloadView, Question, Screen, State};
-use crate::control::{Command, Notice, Query, QueryResult, Snapshot, Stage};
+use crate::control::{Command, LogLine, LogRing, Notice, Query, QueryResult, Snapshot, Stage};
 use crate::message::{MessageId, QueueName};
 
 mod act;
@@ -50,6 +50,23 @@ pub enum Effect {
     Leave,
 }
 
+/// How a message has ended, if the log of the host in this process tells it.
+fn end_in_log(logs: &LogRing, id: &str) -> Option<String> {
+    let id = format!("id={id}");
+    let tells = |line: &LogLine| {
+        // The time, the level, the event; then what it is about.
+        let mut words = line.text.split(' ').filter(|word| !word.is_empty()).skip(2);
+        !line.is_guest && words.next() == Some("acked") && words.any(|word| word == id)
+    };
+    let line = logs.latest(1, 0, tells).pop()?;
+    let field = |name: &str| {
+        let mut words = line.text.split(' ');
+        words.find_map(|word| word.strip_prefix(name))
+    };
+    let (attempt, took) = field("attempt=").zip(field("took="))?;
+    Some(format!("acked at attempt {attempt}, after {took}"))
+}
+
 impl State {
     /// Takes an event in.
     pub fn update(
@@ -59,14 +76,18 @@ impl State {
         now: Instant,
     ) -> Vec<Effect> {
         let had_question = self.has_question();
-        let key = match &event {
+        let mut key = match &event {
             Event::Key(key) => Some(*key),
             _ => None,
         };
         let mut effects = match event {
-            Event::Key(key) if self.is_late(key, now) => {
+            Event::Key(late) if self.is_late(late, now) => {
+                key = None;
                 if self.has_question() {
                     let text = "pressed before the question could be read: answer it now";
+                    self.say(text, false, now);
+                } else if self.has_opened_by_itself() {
+                    let text = "pressed before this message was here: press it again";
                     self.say(text, false, now);
                 }
                 Vec::new()
@@ -135,6 +156,7 @@ impl State {
                 failed,
                 made: None,
                 then: None,
+                can_undo: false,
             },
             now,
         ));
@@ -158,6 +180,7 @@ impl State {
         }
         if let Some((queue, id)) = notice.made.clone().filter(|_| is_free) {
             self.open(queue, id);
+            self.note_opened(now);
         }
         self.notice = Some((notice, now));
     }
@@ -165,7 +188,7 @@ impl State {
     fn on_snapshot(&mut self, snapshot: Arc<Snapshot>) {
         for queue in &snapshot.queues {
             let rates = self.rates.entry(queue.name.clone()).or_default();
-            rates.note(queue.read_at, queue.overview.counts.totals);
+            rates.note(queue.read_at, queue.overview.counts);
         }
         if self.is_frozen {
             self.thaw_what_must_be_true(&snapshot);
@@ -177,13 +200,16 @@ impl State {
             self.queue = self.snapshot.queues.first().map(|queue| queue.name.clone());
         }
         if self.screen == Screen::Overview {
-            self.selected = self.queue_line();
+            self.selected = self.selected_queue();
         }
         if let (Some(opened), QueryResult::Message { query, record }) =
             (&mut self.opened, &self.snapshot.result)
             && *query == self.query
         {
             opened.is_gone = record.is_none();
+            if opened.is_gone && opened.end.is_none() {
+                opened.end = end_in_log(&self.logs, opened.id.as_str());
+            }
             if let Some(record) = record {
                 opened.record = Some(Arc::clone(record));
             }
@@ -270,6 +296,7 @@ impl State {
             id,
             record: None,
             is_gone: false,
+            end: None,
             view: PayloadView::Json,
             scroll: 0,
         });

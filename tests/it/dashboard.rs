@@ -1,12 +1,15 @@
 //! The dashboard: every screen as it is drawn, every key, and the whole of it in a terminal.
 
 mod dead;
+mod figures;
 mod hostile;
 mod keys;
 mod outage;
 mod sample;
 mod screens;
+mod sizes;
 mod stalled;
 mod terminal;
 pub(crate) mod tty;
+mod undo;
 mod walk;

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 
 use tokio::sync::mpsc;
 
-use super::{Command, Notice, Shared, Stage, lock, tasks};
+use super::{Command, Notice, Shared, Stage, lock, tasks, undo};
 use crate::control::{is_known, not_there};
-use crate::message::{MessageId, NewMessage, QueueName};
+use crate::message::{Due, MessageId, NewMessage, QueueName};
 use crate::store::{Cancelled, Redriven, Rescheduled, StoreResult};
 use crate::text::{human_duration, printable};
 
@@ -69,21 +69,23 @@ fn do_at_once(
     None
 }
 
-fn done(text: impl Into<String>) -> Notice {
+pub(super) fn done(text: impl Into<String>) -> Notice {
     Notice {
         text: text.into(),
         failed: false,
         made: None,
         then: None,
+        can_undo: false,
     }
 }
 
-fn failed(text: impl Into<String>) -> Notice {
+pub(super) fn failed(text: impl Into<String>) -> Notice {
     Notice {
         text: text.into(),
         failed: true,
         made: None,
         then: None,
+        can_undo: false,
     }
 }
 
@@ -93,7 +95,6 @@ async fn obey(
     command: Command,
     notices: &mpsc::UnboundedSender<Notice>,
 ) -> StoreResult<Option<Notice>> {
-    let store = &shared.controller.store;
     Ok(Some(match command {
         Command::Send(queue, message) => send(shared, queue, *message).await?,
         Command::Pause {
@@ -101,24 +102,9 @@ async fn obey(
             paused,
             create,
         } => pause(shared, &queue, paused, create).await?,
-        Command::Cancel(queue, ids) => {
-            let answers = store.cancel(&queue, &ids).await?;
-            let is_done = |answer: &Cancelled| *answer == Cancelled::Done;
-            several(
-                "cancelled",
-                "wait in this queue",
-                answers.iter().map(is_done),
-            )
-        }
-        Command::Reschedule(queue, ids, due) => {
-            let answers = store.reschedule(&queue, &ids, due).await?;
-            let is_done = |answer: &Rescheduled| matches!(answer, Rescheduled::At(_));
-            several(
-                "rescheduled",
-                "wait in this queue",
-                answers.iter().map(is_done),
-            )
-        }
+        Command::Cancel(queue, ids) => cancel(shared, queue, &ids).await?,
+        Command::Reschedule(queue, ids, due) => reschedule(shared, queue, &ids, due).await?,
+        Command::Undo => undo::undo(shared).await?,
         Command::RedriveEdited { .. } => send_again(shared, command).await?,
         Command::Bulk(queue, ids, bulk) => {
             return Ok(tasks::start(shared, queue, ids, bulk, notices));
@@ -174,7 +160,35 @@ async fn send(shared: &Shared, queue: QueueName, message: NewMessage) -> StoreRe
         failed: false,
         made: Some((queue, id)),
         then: None,
+        can_undo: false,
     })
+}
+
+async fn cancel(shared: &Shared, queue: QueueName, ids: &[MessageId]) -> StoreResult<Notice> {
+    let store = &shared.controller.store;
+    let before = undo::records(shared, &queue, ids).await?;
+    let answers = store.cancel(&queue, ids).await?;
+    let is_done = |answer: &Cancelled| *answer == Cancelled::Done;
+    let done: Vec<bool> = answers.iter().map(is_done).collect();
+    let mut notice = several("cancelled", "wait in this queue", done.iter().copied());
+    notice.can_undo = undo::keep_cancelled(shared, queue, before, &done);
+    Ok(notice)
+}
+
+async fn reschedule(
+    shared: &Shared,
+    queue: QueueName,
+    ids: &[MessageId],
+    due: Due,
+) -> StoreResult<Notice> {
+    let store = &shared.controller.store;
+    let before = undo::records(shared, &queue, ids).await?;
+    let answers = store.reschedule(&queue, ids, due).await?;
+    let is_done = |answer: &Rescheduled| matches!(answer, Rescheduled::At(_));
+    let done: Vec<bool> = answers.iter().map(is_done).collect();
+    let mut notice = several("rescheduled", "wait in this queue", done.iter().copied());
+    notice.can_undo = undo::keep_moved(shared, queue, before, &done);
+    Ok(notice)
 }
 
 /// Sends a dead letter again with another payload.
@@ -196,6 +210,7 @@ async fn send_again(shared: &Shared, command: Command) -> StoreResult<Notice> {
             failed: false,
             made: Some((queue, new)),
             then: None,
+            can_undo: false,
         },
         Redriven::Unknown | Redriven::PayloadMissing => failed(format!(
             "{} is no dead letter any more",
@@ -216,7 +231,7 @@ fn stop_host(shared: &Shared, stage: Stage) {
 }
 
 /// The answer to what was asked of several messages.
-fn several(did: &str, must: &str, answers: impl Iterator<Item = bool>) -> Notice {
+pub(super) fn several(did: &str, must: &str, answers: impl Iterator<Item = bool>) -> Notice {
     let answers: Vec<bool> = answers.collect();
     let count = answers.iter().filter(|done| **done).count();
     if count == answers.len() {

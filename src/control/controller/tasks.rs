@@ -51,7 +51,7 @@ pub fn pace(rate: Option<u32>) -> (usize, Duration) {
 
 /// Takes the place of the one task that may be under way: what tells when it is to stop. Else the
 /// task that has the place.
-fn begin(shared: &Shared, what: &'static str) -> Result<u64, &'static str> {
+fn begin(shared: &Shared, what: &'static str, total: Option<u64>) -> Result<u64, &'static str> {
     let mut task = lock(&shared.task);
     if let Some(task) = &*task {
         return Err(task.what);
@@ -60,6 +60,7 @@ fn begin(shared: &Shared, what: &'static str) -> Result<u64, &'static str> {
         what,
         done: 0,
         failed: 0,
+        total,
     });
     shared.changed.notify_one();
     Ok(shared.stops_of_tasks())
@@ -67,10 +68,11 @@ fn begin(shared: &Shared, what: &'static str) -> Result<u64, &'static str> {
 
 fn busy(what: &str) -> Notice {
     Notice {
-        text: format!("wait for the end of {what}, or stop it with :stop"),
+        text: format!("wait for the end of {what}, or stop it with S"),
         failed: true,
         made: None,
         then: None,
+        can_undo: false,
     }
 }
 
@@ -82,7 +84,7 @@ pub(super) fn choose(
     bulk: Bulk,
     notices: &mpsc::UnboundedSender<Notice>,
 ) -> Option<Notice> {
-    let stops = match begin(shared, "counting dead letters") {
+    let stops = match begin(shared, "counting dead letters", None) {
         Ok(stops) => stops,
         Err(other) => return Some(busy(other)),
     };
@@ -107,6 +109,7 @@ pub(super) fn choose(
             failed,
             made: None,
             then,
+            can_undo: false,
         });
         shared.changed.notify_one();
     });
@@ -149,7 +152,7 @@ pub(super) fn start(
     bulk: Bulk,
     notices: &mpsc::UnboundedSender<Notice>,
 ) -> Option<Notice> {
-    let stops = match begin(shared, bulk.doing()) {
+    let stops = match begin(shared, bulk.doing(), Some(ids.len() as u64)) {
         Ok(stops) => stops,
         Err(other) => return Some(busy(other)),
     };
@@ -175,6 +178,7 @@ pub(super) fn start(
             failed,
             made: None,
             then: None,
+            can_undo: false,
         });
         shared.read_again();
     });

@@ -4,18 +4,14 @@ use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 
-use super::overview::bar;
+use super::graphs::bar;
 use crate::control::{FailedAt, QueueView};
 use crate::dashboard::state::State;
 use crate::dashboard::theme::Theme;
 use crate::text::short_number;
 
-/// From this many rows on there is a bar for each attempt, of so many attempts.
-const ROWS_OF_BARS: u16 = 22;
-const BARS_MAX: usize = 6;
-
-/// One column of the histogram.
-struct Attempts {
+/// One line of the histogram.
+pub(super) struct Attempts {
     name: String,
     count: String,
     number: u64,
@@ -23,28 +19,24 @@ struct Attempts {
     last: u64,
 }
 
-pub(super) fn draw(state: &State, view: &QueueView, area: Rect) -> Vec<Line<'static>> {
-    let theme = state.settings.theme;
-    let columns = histogram(view);
-    let note = if view.overview.failed.partial {
+/// What is to be known of the numbers.
+fn note(view: &QueueView, columns: &[Attempts]) -> &'static str {
+    if view.overview.failed.partial {
         "of some that failed"
     } else if columns.iter().any(|column| column.last > 0) {
         "! it is the last one"
     } else {
         ""
-    };
-    if area.height < ROWS_OF_BARS {
-        return vec![one_line(theme, &columns, note, usize::from(area.width))];
     }
-    bars(theme, &columns, note, usize::from(area.width))
 }
 
 /// What has never failed, and what has, by how often.
-fn histogram(view: &QueueView) -> Vec<Attempts> {
+pub(super) fn histogram(view: &QueueView) -> Vec<Attempts> {
     let sample = &view.overview.failed;
     let counts = view.overview.counts;
     let alive = counts.alive();
-    let failed: u64 = sample.by_failed.iter().map(|at| at.count).sum();
+    let failed = sample.by_failed.iter().map(|at| at.count);
+    let failed = failed.fold(0, u64::saturating_add);
     let never = alive.saturating_sub(failed);
     let first = Attempts {
         name: ordinal(1),
@@ -81,46 +73,60 @@ fn marked(column: &Attempts) -> String {
     }
 }
 
-fn one_line(theme: Theme, columns: &[Attempts], note: &str, width: usize) -> Line<'static> {
-    let mut spans = vec![Span::raw("   attempt ")];
-    let mut left = width.saturating_sub(14);
-    for column in columns {
+/// As many as fit into one line.
+pub(super) fn one_line(state: &State, view: &QueueView, width: usize) -> Line<'static> {
+    let theme = state.settings.theme;
+    let columns = histogram(view);
+    let mut spans = vec![Span::raw(" attempt")];
+    let mut left = width.saturating_sub(10);
+    for column in &columns {
         let text = format!("  {} {}", column.name, marked(column));
-        let length = text.chars().count();
-        if length > left {
+        if text.len() > left {
             spans.push(Span::raw(" …"));
             break;
         }
-        left -= length;
+        left -= text.len();
         spans.push(Span::styled(text, style(theme, column)));
     }
-    spans.push(Span::styled(format!("  {note}"), theme.dim()));
+    spans.push(Span::styled(
+        format!("  {}", note(view, &columns)),
+        theme.dim(),
+    ));
     Line::from(spans)
 }
 
-fn bars(theme: Theme, columns: &[Attempts], note: &str, width: usize) -> Vec<Line<'static>> {
-    let room = width.saturating_sub(58).clamp(10, 40);
-    let hidden = columns.len().saturating_sub(BARS_MAX);
-    let line = |(at, column): (usize, &Attempts)| {
-        let head = if at == 0 { "attempt" } else { "" };
-        let note = match at {
-            0 => note.to_owned(),
-            at if at + 1 == BARS_MAX && hidden > 0 => format!("and {hidden} further ones"),
-            _ => String::new(),
-        };
+/// A bar for each attempt, as many as there are rows.
+pub(super) fn bars(state: &State, view: &QueueView, area: Rect) -> Vec<Line<'static>> {
+    let theme = state.settings.theme;
+    let columns = histogram(view);
+    let rows = usize::from(area.height);
+    let counts = columns.iter().map(|column| marked(column).len()).max();
+    let counts = counts.unwrap_or(0);
+    let room = usize::from(area.width).saturating_sub(counts + 9);
+    let hidden = columns.len().saturating_sub(rows);
+    let shown = columns.len() - hidden - usize::from(hidden > 0);
+    let line = |column: &Attempts| {
         let look = style(theme, column);
         Line::from(vec![
-            Span::styled(format!("   {head:<9}{:<5} ", column.name), look),
+            Span::styled(format!(" {:<6}", column.name), look),
+            Span::styled(format!("{:>counts$} ", marked(column)), look),
             Span::styled(
-                format!("{:<room$}", bar(column.number, room)),
+                bar(column.number, room),
                 look.remove_modifier(Modifier::BOLD),
             ),
-            Span::styled(format!(" {:<14}", marked(column)), look),
-            Span::styled(note, theme.dim()),
         ])
     };
-    let shown = columns.iter().take(BARS_MAX).enumerate();
-    shown.map(line).collect()
+    let mut lines: Vec<Line<'static>> = columns.iter().take(shown).map(line).collect();
+    if hidden > 0 {
+        let text = format!(" and {} further ones", hidden + 1);
+        lines.push(Line::styled(text, theme.dim()));
+    } else if lines.len() < rows {
+        lines.push(Line::styled(
+            format!(" {}", note(view, &columns)),
+            theme.dim(),
+        ));
+    }
+    lines
 }
 
 fn ordinal(number: u32) -> String {

@@ -1,80 +1,160 @@
-//! Graphs of the last minutes, and how long things took.
+//! What flowed in the last minutes: a band for what came in, what was acked and what failed.
 
-use std::time::Duration;
-
-use ratatui::style::Modifier;
+use ratatui::layout::Rect;
+use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 
-use super::overview::{rate, whole};
-use crate::control::{Quantiles, QueueView};
+use super::queues::{rate, rate_text, whole};
+use super::wait;
+use crate::control::QueueView;
 use crate::dashboard::rates::Flow;
 use crate::dashboard::state::{State, ZOOMS};
-use crate::text::human_duration;
 
-/// Graphs of the last minutes, and how long things took.
-pub(super) fn flows(state: &State, view: &QueueView, width: u16) -> Vec<Line<'static>> {
+/// Columns before the bands, for their names and what flows now; and behind them, for the highest.
+const NAMES: usize = 15;
+const HIGHEST: usize = 9;
+
+const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// From so many rows on the time has a line of its own, and there is a blank between two bands.
+const ROWS_OF_AXIS: usize = 4;
+const ROWS_OF_GAPS: usize = 12;
+
+/// One band.
+struct Band {
+    name: &'static str,
+    now: String,
+    series: Vec<Option<f64>>,
+    highest: f64,
+    style: Style,
+}
+
+/// How long a time the bands show.
+pub(super) fn span(state: &State, width: u16) -> String {
+    let columns = u32::try_from(plot(width)).unwrap_or(u32::MAX);
+    wait(ZOOMS[state.zoom].saturating_mul(columns))
+}
+
+/// Columns of the bands.
+fn plot(width: u16) -> usize {
+    usize::from(width).saturating_sub(NAMES + HIGHEST).max(1)
+}
+
+pub(super) fn bands(state: &State, view: &QueueView, area: Rect) -> Vec<Line<'static>> {
     let theme = state.settings.theme;
-    let columns = usize::from(width).saturating_sub(52).clamp(12, 60);
+    let columns = plot(area.width);
     let rates = state.rates.get(&view.name);
-    let report = view.report.as_ref();
-    let took = report.map_or(String::new(), |report| quantiles("handler", report.took));
-    let lateness = report.map_or(String::new(), |report| quantiles("late", report.late));
-    let span = ZOOMS[state.zoom];
-    let shown = human_duration(span.saturating_mul(u32::try_from(columns).unwrap_or(1)));
-    [
-        ("in/s", Flow::In, theme.accent(), took),
-        ("ack/s", Flow::Acked, theme.good(), lateness),
-        (
-            "fail/s",
-            Flow::Failed,
-            theme.bad(),
-            format!("graphs: {shown}, + - change it"),
-        ),
-    ]
-    .into_iter()
-    .map(|(name, flow, style, note)| {
-        let series = rates
-            .map(|rates| rates.series(flow, span, columns))
-            .unwrap_or_default();
-        Line::from(vec![
-            Span::raw(format!("   {name:<8} {:>7} ", rate(rates, flow))),
-            Span::styled(
-                format!("{:<columns$}", spark(&series)),
-                style.remove_modifier(Modifier::BOLD),
-            ),
-            Span::styled(format!(" {note}"), theme.dim()),
-        ])
-    })
-    .collect()
-}
-
-fn quantiles(name: &str, of: Quantiles) -> String {
-    if of.count == 0 {
-        return format!("{name} -");
-    }
-    format!("{name} p50 {}, p99 {}", precise(of.p50), precise(of.p99))
-}
-
-/// A short time with its unit.
-fn precise(duration: Duration) -> String {
-    let micros = duration.as_micros();
-    match micros {
-        0..1000 => format!("{micros}µs"),
-        1000..10_000 => format!("{}.{}ms", micros / 1000, micros % 1000 / 100),
-        _ => human_duration(duration),
-    }
-}
-
-/// Columns that are as high as their numbers, the highest being full.
-fn spark(series: &[f64]) -> String {
-    const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-    let max = series.iter().copied().fold(0.0, f64::max);
-    let level = |value: f64| match value / max {
-        part if part > 0.0 => {
-            let at = usize::try_from(whole(part * 8.0)).unwrap_or(8).clamp(1, 8);
-            LEVELS[at - 1]
+    let band = |name, flow, style| {
+        let series = rates.map_or_else(
+            || vec![None; columns],
+            |rates| rates.series(flow, ZOOMS[state.zoom], columns),
+        );
+        let highest = series.iter().flatten().copied().fold(0.0, f64::max);
+        Band {
+            name,
+            now: rate(rates, flow),
+            series,
+            highest,
+            style,
         }
-        _ => ' ',
     };
-    series.iter().map(|value| level(*value)).collect()
+    let mut bands = [
+        band(
+            "in",
+            Flow::In,
+            theme.accent().remove_modifier(Modifier::BOLD),
+        ),
+        band("acked", Flow::Acked, theme.good()),
+        band(
+            "failed",
+            Flow::Failed,
+            theme.bad().remove_modifier(Modifier::BOLD),
+        ),
+    ];
+    // What comes and what is done are of one scale.
+    let highest = bands[0].highest.max(bands[1].highest);
+    bands[0].highest = highest;
+    bands[1].highest = highest;
+    let rows = usize::from(area.height);
+    let has_axis = rows >= ROWS_OF_AXIS;
+    let gaps = if rows >= ROWS_OF_GAPS { 2 } else { 0 };
+    let left = rows.saturating_sub(usize::from(has_axis) + gaps);
+    let mut lines = Vec::new();
+    for (at, band) in bands.iter().enumerate() {
+        // What is left over goes to the first ones.
+        let height = (left + 2 - at) / 3;
+        lines.extend(rows_of(band, height));
+        if gaps > 0 && at < 2 {
+            lines.push(Line::default());
+        }
+    }
+    if has_axis {
+        let begin = format!("-{}", span(state, area.width));
+        let blanks = columns.saturating_sub(begin.len() + 3);
+        let axis = format!("{}{begin}{}now", " ".repeat(NAMES), " ".repeat(blanks));
+        lines.push(Line::styled(axis, theme.dim()));
+    }
+    lines
+}
+
+fn rows_of(band: &Band, height: usize) -> Vec<Line<'static>> {
+    let dim = Style::new().add_modifier(Modifier::DIM);
+    let mut lines = Vec::new();
+    for row in (0..height).rev() {
+        let is_top = row + 1 == height;
+        let name = if is_top {
+            format!("{:<6}{:>6}/s ", band.name, band.now)
+        } else {
+            String::new()
+        };
+        let mut spans = vec![Span::raw(format!("{name:<NAMES$}"))];
+        let look = |value: Option<f64>| match value {
+            Some(value) if value > 0.0 => band.style,
+            _ => dim,
+        };
+        for run in band.series.chunk_by(|a, b| look(*a) == look(*b)) {
+            let text = run
+                .iter()
+                .map(|value| sign(*value, band.highest, (row, height)));
+            spans.push(Span::styled(text.collect::<String>(), look(run[0])));
+        }
+        if is_top && band.highest > 0.0 {
+            let highest = format!("{:>width$}/s", rate_text(band.highest), width = HIGHEST - 3);
+            spans.push(Span::styled(highest, dim));
+        }
+        lines.push(Line::from(spans));
+    }
+    lines
+}
+
+/// A column's sign in one row of a band, the lowest being 0. The highest value fills all rows.
+#[expect(clippy::cast_precision_loss, reason = "a band has a few rows")]
+fn sign(value: Option<f64>, highest: f64, (row, height): (usize, usize)) -> char {
+    let Some(value) = value else { return ' ' };
+    let eighths = if highest > 0.0 {
+        whole(value / highest * (height * 8) as f64).max(u64::from(value > 0.0))
+    } else {
+        0
+    };
+    let here = usize::try_from(eighths)
+        .unwrap_or(0)
+        .saturating_sub(row * 8);
+    match here {
+        0 if row == 0 => LEVELS[0],
+        0 => ' ',
+        _ => LEVELS[here.min(8) - 1],
+    }
+}
+
+/// A bar that grows with the logarithm of the number, so that ten beside a million is seen.
+#[expect(clippy::cast_precision_loss, reason = "a bar has a few dozen columns")]
+pub(super) fn bar(number: u64, width: usize) -> String {
+    /// A number that fills a bar: ten million.
+    const FULL: f64 = 7.0;
+    if number == 0 {
+        return String::new();
+    }
+    let part = (number as f64 + 1.0).log10() / FULL;
+    let columns = whole(part.min(1.0) * width as f64).max(1);
+    "█".repeat(usize::try_from(columns).unwrap_or(width))
 }

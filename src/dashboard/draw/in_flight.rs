@@ -7,22 +7,33 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::Line;
 
-use super::{put, row, safe};
+use super::pipeline::gauge;
+use super::{columns, frame, put, row, safe, short, short_id, wait};
+use crate::control::InFlight;
 use crate::dashboard::state::State;
-use crate::text::human_duration;
+use crate::text::short_number;
+
+/// Columns of the gauge of a lease.
+const GAUGE: usize = 10;
 
 pub(super) fn draw(state: &State, now: Instant, area: Rect, buffer: &mut Buffer) {
     let theme = state.settings.theme;
+    let area = frame(theme, "In delivery", area, buffer);
     let snapshot = &state.snapshot;
     let head = match &snapshot.host {
-        Some(host) => format!("{} of {} slots busy in this process", host.busy, host.slots),
+        Some(host) => format!(
+            "{} of {} slots busy in this process",
+            short(host.busy),
+            short(host.slots)
+        ),
         None => "no host runs in this process: look at the messages in unack".to_owned(),
     };
+    let id_width = if area.width < 100 { 13 } else { 36 };
     let mut lines = vec![
         Line::raw(head),
         Line::styled(
             format!(
-                "  {:<36} {:<8} {:<8} {:<8} QUEUE",
+                "  {:<id_width$} {:<8} {:<9} {:<9} QUEUE",
                 "ID", "ATTEMPT", "RUNS FOR", "LEASE"
             ),
             theme.dim(),
@@ -30,24 +41,73 @@ pub(super) fn draw(state: &State, now: Instant, area: Rect, buffer: &mut Buffer)
     ];
     let rows = state.list_rows();
     let first = state.selected.saturating_sub(rows - 1);
-    for (at, delivery) in snapshot.in_flight.iter().enumerate().skip(first) {
-        let runs = if delivery.finished {
-            "settling".to_owned()
-        } else {
-            human_duration(now.saturating_duration_since(delivery.since))
-        };
+    let width = usize::from(area.width);
+    for (at, delivery) in snapshot.in_flight.iter().enumerate().skip(first).take(rows) {
         let lease = delivery.lease_end.saturating_duration_since(now);
-        let text = format!(
-            " {:<36} {:<8} {runs:<8} {:<8} {}",
-            safe(delivery.id.as_str(), 36),
-            format!("{}/{}", delivery.attempt, delivery.attempts_max),
-            human_duration(lease),
+        let mut text = format!(
+            " {:<id_width$} {:<8} {:<9} {:<9} {}",
+            short_id(delivery.id.as_str(), id_width),
+            attempt(delivery),
+            runs(delivery, now),
+            wait(lease),
             safe(delivery.queue.as_str(), 20),
         );
+        if columns(&text) + GAUGE + 2 < width {
+            text.push_str("  ");
+            text.push_str(&left_of_lease(delivery, now));
+        }
         lines.push(row(theme, at == state.selected, &text, Style::new()));
     }
     if snapshot.in_flight.is_empty() && snapshot.host.is_some() {
-        lines.push(Line::styled("  nothing is in flight", theme.dim()));
+        lines.push(Line::styled("  nothing is in delivery", theme.dim()));
     }
     put(lines, area, buffer);
+}
+
+/// Those that have been there longest, for a small place.
+pub(super) fn few(state: &State, now: Instant, area: Rect, buffer: &mut Buffer) {
+    let theme = state.settings.theme;
+    let line = |delivery: &InFlight| {
+        Line::raw(format!(
+            " {} {:>8} {:>9}  {}",
+            short_id(delivery.id.as_str(), 13),
+            attempt(delivery),
+            runs(delivery, now),
+            safe(delivery.queue.as_str(), 20)
+        ))
+    };
+    let mut lines: Vec<Line<'static>> = (state.snapshot.in_flight.iter())
+        .take(usize::from(area.height))
+        .map(line)
+        .collect();
+    if lines.is_empty() {
+        let text = match &state.snapshot.host {
+            Some(_) => " nothing is in delivery",
+            None => " no host runs in this process",
+        };
+        lines.push(Line::styled(text, theme.dim()));
+    }
+    put(lines, area, buffer);
+}
+
+fn attempt(delivery: &InFlight) -> String {
+    let [attempt, of] = [delivery.attempt, delivery.attempts_max].map(|n| short_number(n.into()));
+    format!("{attempt}/{of}")
+}
+
+fn runs(delivery: &InFlight, now: Instant) -> String {
+    if delivery.finished {
+        return "settling".to_owned();
+    }
+    wait(now.saturating_duration_since(delivery.since))
+}
+
+/// The time that is left of a lease, as a gauge.
+fn left_of_lease(delivery: &InFlight, now: Instant) -> String {
+    let ms = |from, to: Instant| {
+        let time = to.saturating_duration_since(from);
+        u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+    };
+    let whole = ms(delivery.since, delivery.lease_end);
+    gauge(ms(now, delivery.lease_end), whole, GAUGE)
 }

@@ -3,13 +3,16 @@
 use std::time::Instant;
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
-use super::{put, row, safe, short_id, until};
+use super::queues::depth;
+use super::{COLUMNS_OF_SPLIT, columns, frame, padded, put, row, safe, short, short_id, until};
 use crate::control::{FILTERED_MAX, GROUPED_MAX};
-use crate::dashboard::state::{Reasons, STATES, Screen, State};
+use crate::dashboard::state::{
+    ROWS_OF_PANELS, ROWS_OF_STATUS_AND_KEYS, Reasons, STATES, Screen, State,
+};
 use crate::message::{Record, State as MessageState};
 use crate::text::{payload, short_number};
 
@@ -21,6 +24,15 @@ const TIME: usize = 14;
 
 pub(super) fn messages(state: &State, now: Instant, area: Rect, buffer: &mut Buffer) {
     let theme = state.settings.theme;
+    let (area, beside) = split(area);
+    if let (Some(beside), Some(record)) = (beside, state.selected_record()) {
+        super::message::beside_list(theme, record, state.snapshot.now_ms(now), beside, buffer);
+    }
+    let name = match state.screen {
+        Screen::Dead => "Dead letters",
+        _ => "Messages",
+    };
+    let area = frame(theme, name, area, buffer);
     let mut lines = vec![title(state)];
     let width = usize::from(area.width);
     let state_of_list = state.listed_state();
@@ -32,7 +44,7 @@ pub(super) fn messages(state: &State, now: Instant, area: Rect, buffer: &mut Buf
     };
     lines.push(Line::styled(
         format!(
-            "  {:<id_width$} {when:<TIME$} {:<5} PAYLOAD, LAST FAILURE",
+            "  {:<id_width$} {when:<TIME$} {:<6} PAYLOAD, LAST FAILURE",
             "ID",
             "TRIED",
             id_width = id_width(width)
@@ -63,6 +75,16 @@ pub(super) fn messages(state: &State, now: Instant, area: Rect, buffer: &mut Buf
         }
     }
     put(lines, area, buffer);
+}
+
+/// The place of a list, and that of what is selected where there is room for it.
+fn split(area: Rect) -> (Rect, Option<Rect>) {
+    if area.width < COLUMNS_OF_SPLIT || area.height < ROWS_OF_PANELS - ROWS_OF_STATUS_AND_KEYS {
+        return (area, None);
+    }
+    let [list, beside] =
+        Layout::horizontal([Constraint::Percentage(56), Constraint::Fill(1)]).areas(area);
+    (list, Some(beside))
 }
 
 /// Columns of an id: all of it where there is room.
@@ -100,11 +122,11 @@ fn title(state: &State) -> Line<'static> {
     }
     spans.extend(filter_span(state));
     if state.offset > 0 {
-        spans.push(Span::raw(format!("  from {}", state.offset + 1)));
+        spans.push(Span::raw(format!("  from {}", short(state.offset + 1))));
     }
     if !state.marks.is_empty() {
         spans.push(Span::styled(
-            format!("  {} marked", state.marks.len()),
+            format!("  {} marked", short(state.marks.len())),
             theme.warn(),
         ));
     }
@@ -145,17 +167,22 @@ fn message_line(
         .map_or(String::new(), |at_ms| until(at_ms, now_ms));
     // One step from dead.
     let last = record.retries_left == 0 && record.state != MessageState::Dead;
-    let tried = format!("{}{}", record.attempts, if last { "!" } else { "" });
+    let tried = format!(
+        "{}{}",
+        short_number(record.attempts.into()),
+        if last { "!" } else { "" }
+    );
     let id_width = id_width(width);
     let mut text = format!(
-        "{mark}{:<id_width$} {when:<TIME$} {tried:<5} ",
-        short_id(record.id.as_str(), id_width)
+        "{mark}{} {when:<TIME$} {tried:<6} ",
+        padded(&short_id(record.id.as_str(), id_width), id_width)
     );
-    let room = width.saturating_sub(text.chars().count() + 1).max(8);
+    let room = width.saturating_sub(columns(&text) + 1);
     let reason = record
         .last_attempt()
         .map(|last| format!("{}: {}", last.class, last.reason));
     let body = match &record.payload {
+        Some(bytes) if bytes.is_empty() => "(empty payload)".to_owned(),
         Some(bytes) => payload(&bytes[..bytes.len().min(SHOWN_MAX + 4)], SHOWN_MAX),
         None => "(payload missing)".to_owned(),
     };
@@ -176,12 +203,16 @@ fn message_line(
 
 pub(super) fn groups(state: &State, now: Instant, area: Rect, buffer: &mut Buffer) {
     let theme = state.settings.theme;
+    let area = frame(theme, "Dead letters by reason", area, buffer);
     let dead = state
         .queue_view()
         .map_or(0, |view| view.overview.counts.dead);
     let mut head = vec![
         Span::raw("dead letters by reason: "),
-        Span::styled(short_number(dead), theme.accent()),
+        Span::styled(
+            short_number(dead),
+            if dead > 0 { theme.bad() } else { depth(0) },
+        ),
     ];
     head.extend(filter_span(state));
     let mut lines = vec![
@@ -196,7 +227,8 @@ pub(super) fn groups(state: &State, now: Instant, area: Rect, buffer: &mut Buffe
         None => lines.push(Line::styled("  reading…", theme.dim())),
         Some((groups, cut)) => {
             let now_ms = state.snapshot.now_ms(now);
-            let total: u64 = groups.iter().map(|group| group.count).sum();
+            let counts = groups.iter().map(|group| group.count);
+            let total = counts.fold(0, u64::saturating_add);
             let rows = state.list_rows();
             // The selected line stays in sight.
             let first = state.selected.saturating_sub(rows - 1);

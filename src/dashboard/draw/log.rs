@@ -5,10 +5,13 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::Line;
 
-use super::{put, safe};
+use super::{frame, put, safe, short_id};
 use crate::control::{LogLevel, LogLine};
 use crate::dashboard::state::State;
 use crate::dashboard::theme::Theme;
+
+/// Columns of an id.
+const ID_MAX: usize = 13;
 
 /// The line with the second of the day only, if it begins with a time.
 fn without_date(line: &str) -> String {
@@ -22,8 +25,19 @@ fn without_date(line: &str) -> String {
     }
 }
 
+/// The line as it is shown: its time of the day, and ids so short that what comes after them has room.
+fn in_short(line: &str) -> String {
+    let word = |word: &str| match word.strip_prefix("id=") {
+        Some(id) if id.len() > ID_MAX => format!("id={}", short_id(id, ID_MAX)),
+        _ => word.to_owned(),
+    };
+    let words: Vec<String> = without_date(line).split(' ').map(word).collect();
+    words.join(" ")
+}
+
 pub(super) fn draw(state: &mut State, area: Rect, buffer: &mut Buffer) {
     let theme = state.settings.theme;
+    let area = frame(theme, "Log", area, buffer);
     let rows = usize::from(area.height.saturating_sub(1));
     let guests_only = state.guests_only;
     let which = |line: &LogLine| line.is_guest || !guests_only;
@@ -68,5 +82,5 @@ fn log_line(theme: Theme, line: &LogLine, width: usize) -> Line<'static> {
         LogLevel::Info if line.is_guest => theme.good(),
         LogLevel::Info => Style::new(),
     };
-    Line::styled(safe(&without_date(&line.text), width), style)
+    Line::styled(safe(&in_short(&line.text), width), style)
 }

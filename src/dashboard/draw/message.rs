@@ -8,11 +8,12 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
-use super::{put, safe, until};
+use super::{frame, json, put, safe, until, wait};
+use crate::control::LISTED_PAYLOAD_MAX;
 use crate::dashboard::state::{Opened, PayloadView, State};
 use crate::dashboard::theme::Theme;
 use crate::message::{Attempt, HistoryEntry, Record, State as MessageState};
-use crate::text::{hex, human_duration, printable, printable_json};
+use crate::text::{hex, printable, printable_json};
 
 /// Bytes of a payload that are shown.
 const SHOWN_MAX: usize = 64 * 1024;
@@ -26,10 +27,35 @@ pub(super) fn draw(state: &mut State, now: Instant, area: Rect, buffer: &mut Buf
     let Some(opened) = &mut state.opened else {
         return;
     };
+    let area = frame(theme, "Message", area, buffer);
     let mut lines = text(theme, opened, now_ms, usize::from(area.width));
     let hidden = lines.len().saturating_sub(usize::from(area.height));
     opened.scroll = opened.scroll.min(hidden);
     put(lines.split_off(opened.scroll), area, buffer);
+}
+
+/// What a list knows of its selected message.
+pub(super) fn beside_list(
+    theme: Theme,
+    record: &Record,
+    now_ms: u64,
+    area: Rect,
+    buffer: &mut Buffer,
+) {
+    let area = frame(theme, "Selected", area, buffer);
+    let width = usize::from(area.width);
+    let mut lines = vec![Line::styled(
+        safe(record.id.as_str(), width),
+        theme.accent(),
+    )];
+    lines.extend(about(
+        theme,
+        record,
+        (PayloadView::Json, LISTED_PAYLOAD_MAX),
+        now_ms,
+        width,
+    ));
+    put(lines, area, buffer);
 }
 
 fn text(theme: Theme, opened: &Opened, now_ms: u64, width: usize) -> Vec<Line<'static>> {
@@ -39,13 +65,7 @@ fn text(theme: Theme, opened: &Opened, now_ms: u64, width: usize) -> Vec<Line<'s
         Span::styled(id, theme.accent()),
     ])];
     if opened.is_gone {
-        lines.push(Line::styled(
-            format!(
-                "no longer in queue {}: acked, cancelled, redriven or deleted",
-                opened.queue
-            ),
-            theme.good(),
-        ));
+        lines.push(how_it_ended(theme, opened));
     }
     let Some(record) = opened.record.as_deref() else {
         if !opened.is_gone {
@@ -56,7 +76,50 @@ fn text(theme: Theme, opened: &Opened, now_ms: u64, width: usize) -> Vec<Line<'s
     if opened.is_gone {
         lines.push(Line::styled("what was last known of it:", theme.dim()));
     }
-    lines.extend(facts(record, now_ms));
+    lines.extend(about(
+        theme,
+        record,
+        (opened.view, SHOWN_MAX),
+        now_ms,
+        width,
+    ));
+    lines
+}
+
+/// What became of a message that the queue no longer has.
+fn how_it_ended(theme: Theme, opened: &Opened) -> Line<'static> {
+    if let Some(end) = &opened.end {
+        return Line::styled(end.clone(), theme.good());
+    }
+    let last_state = opened.record.as_ref().map(|record| record.state);
+    let queue = &opened.queue;
+    match last_state {
+        // Nothing else takes it from a host.
+        Some(MessageState::Unack) => {
+            Line::styled(format!("acked by a host of {queue}"), theme.good())
+        }
+        None => Line::raw(format!(
+            "not in {queue}: acked by a host, cancelled, or never sent"
+        )),
+        Some(MessageState::Dead) => Line::raw(format!(
+            "no longer a dead letter of {queue}: redriven or deleted"
+        )),
+        _ => Line::styled(
+            format!("no longer in {queue}: acked by a host, or cancelled"),
+            theme.good(),
+        ),
+    }
+}
+
+/// What is known of a message, with at most so many bytes of its payload.
+fn about(
+    theme: Theme,
+    record: &Record,
+    (view, payload_max): (PayloadView, usize),
+    now_ms: u64,
+    width: usize,
+) -> Vec<Line<'static>> {
+    let mut lines = facts(record, now_ms);
     for (key, value) in &record.headers {
         lines.push(Line::raw(format!(
             "header    {}={}",
@@ -65,7 +128,7 @@ fn text(theme: Theme, opened: &Opened, now_ms: u64, width: usize) -> Vec<Line<'s
         )));
     }
     lines.push(Line::default());
-    lines.extend(payload_lines(theme, record, opened.view, width));
+    lines.extend(payload_lines(theme, record, (view, payload_max), width));
     lines.push(Line::default());
     lines.push(Line::styled("attempts, latest first", theme.dim()));
     if record.history.is_empty() {
@@ -116,7 +179,7 @@ fn facts(record: &Record, now_ms: u64) -> Vec<Line<'static>> {
 fn payload_lines(
     theme: Theme,
     record: &Record,
-    view: PayloadView,
+    (view, shown_max): (PayloadView, usize),
     width: usize,
 ) -> Vec<Line<'static>> {
     let Some(bytes) = &record.payload else {
@@ -125,12 +188,7 @@ fn payload_lines(
             theme.bad(),
         )];
     };
-    let shown = &bytes[..bytes.len().min(SHOWN_MAX)];
-    let json = || {
-        let value: serde_json::Value = serde_json::from_slice(bytes).ok()?;
-        let text = serde_json::to_string_pretty(&value).ok()?;
-        Some(text[..text.floor_char_boundary(SHOWN_MAX)].to_owned())
-    };
+    let shown = &bytes[..bytes.len().min(shown_max)];
     let as_text = || match std::str::from_utf8(shown) {
         Ok(text) => Some(text.to_owned()),
         Err(error) if error.error_len().is_none() => {
@@ -138,18 +196,27 @@ fn payload_lines(
         }
         Err(_) => None,
     };
+    let is_beginning = shown_max == LISTED_PAYLOAD_MAX && bytes.len() >= shown_max;
+    let mut cut = bytes.len() > shown_max || is_beginning;
     let (name, text) = match view {
-        PayloadView::Json => match json() {
-            Some(json) => ("JSON", Some(json)),
+        PayloadView::Json => match json::indented(bytes, shown_max) {
+            Some((json, is_cut)) => {
+                cut |= is_cut;
+                ("JSON", Some(json))
+            }
             None => ("text", as_text()),
         },
         PayloadView::Text => ("text", as_text()),
         PayloadView::Hex => ("hexadecimal", None),
     };
     let name = if text.is_none() { "hexadecimal" } else { name };
-    let mut head = format!("payload   {} bytes, as {name}", bytes.len());
-    if bytes.len() > SHOWN_MAX {
-        let _ = write!(head, ", the first {SHOWN_MAX}");
+    let mut head = match (bytes.len(), is_beginning) {
+        (0, _) => "payload   empty".to_owned(),
+        (_, true) => format!("payload   as {name}"),
+        (length, false) => format!("payload   {length} bytes, as {name}"),
+    };
+    if cut {
+        let _ = write!(head, ", the first {shown_max}");
     }
     let mut lines = vec![Line::styled(head, theme.dim())];
     match text {
@@ -183,8 +250,11 @@ fn wrapped(text: &str, width: usize, is_json: bool) -> Vec<Line<'static>> {
         for c in line.chars() {
             let wide = Span::raw(c.to_string()).width();
             if columns + wide > width {
-                lines.push(Line::raw(std::mem::take(&mut part)));
-                columns = 0;
+                // Between two words where one ends not far before.
+                let end = part.rfind(' ').filter(|at| part.len() - at < width / 2);
+                let rest = end.map_or(String::new(), |at| part.split_off(at + 1));
+                lines.push(Line::raw(std::mem::replace(&mut part, rest)));
+                columns = super::columns(&part);
             }
             part.push(c);
             columns += wide;
@@ -216,7 +286,7 @@ fn hex_row(row: usize, bytes: &[u8]) -> Line<'static> {
 fn attempt_lines(theme: Theme, attempt: &Attempt, now_ms: u64, width: usize) -> Vec<Line<'static>> {
     let mut text = format!("{:>3}  {}", attempt.attempt, printable(&attempt.class));
     if let Some(ms) = attempt.duration_ms {
-        let took = human_duration(std::time::Duration::from_millis(ms));
+        let took = wait(std::time::Duration::from_millis(ms));
         let _ = write!(text, " after {took}");
     }
     let _ = write!(text, ", {}", until(attempt.at_ms, now_ms));

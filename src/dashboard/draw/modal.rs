@@ -125,7 +125,6 @@ pub(super) fn editor(
 /// The prompt grows upwards from the line of the notice; what is wrong or possible is under it.
 pub(super) fn prompt(theme: Theme, prompt: &Prompt, body: Rect, notice: Rect, buffer: &mut Buffer) {
     let lines = u16::try_from(prompt.area.lines().len()).unwrap_or(u16::MAX);
-    let rows = lines.min(PROMPT_ROWS_MAX);
     let below = match (&prompt.error, prompt.candidates.as_slice()) {
         (Some(error), _) => Some((safe(error, usize::from(body.width) * 2), theme.bad())),
         (None, []) => None,
@@ -141,6 +140,7 @@ pub(super) fn prompt(theme: Theme, prompt: &Prompt, body: Rect, notice: Rect, bu
         )
     });
     let hint_rows = hint.as_ref().map_or(0, |(_, rows)| *rows);
+    let rows = lines.min(PROMPT_ROWS_MAX).min(notice.y + 1 - hint_rows);
     let place = Rect {
         y: notice.y.saturating_sub(rows + hint_rows - 1),
         height: rows + hint_rows,

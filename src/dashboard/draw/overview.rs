@@ -1,28 +1,38 @@
-//! How the queues stand: depths along the pipeline, what flows, who works.
+//! How the queues stand: the queues, the way of the messages of one, what flows, who works.
+//!
+//! On a large screen two columns of panels; on a smaller one the same below each other with a line as
+//! a title; on the smallest the table of queues alone.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use ratatui::style::{Modifier, Style};
-use ratatui::text::{Line, Span};
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::text::Line;
+use ratatui::widgets::Widget;
 
-use super::{attempts, graphs, oldest, put, row, safe, until};
+use super::queues::rate;
+use super::{
+    attempts, columns, fitted, graphs, hosts, in_flight, panel, pipeline, put, queues, safe, title,
+    warnings,
+};
 use crate::control::QueueView;
-use crate::dashboard::rates::{Flow, Rates};
-use crate::dashboard::state::State;
+use crate::dashboard::rates::Flow;
+use crate::dashboard::state::{State, ZOOMS};
 use crate::dashboard::theme::Theme;
-use crate::text::{human_duration, short_number};
-
-/// Rows of the table of queues at most, where there is more to show.
-const QUEUES_MAX: usize = 6;
 
 /// From this many rows and columns on there is more than the table.
-const ROWS_OF_ALL: u16 = 14;
+const ROWS_OF_ALL: u16 = 15;
 const COLUMNS_OF_ALL: u16 = 60;
 
-/// A number that fills a bar: ten million.
-const BAR_FULL: f64 = 7.0;
+/// From this many on there are panels in two columns.
+const ROWS_OF_PANELS: u16 = 30;
+const COLUMNS_OF_PANELS: u16 = 110;
+
+/// Warnings that are shown at most.
+const WARNINGS_MAX: usize = 3;
+
+/// Lines of the pipeline.
+const PIPELINE: u16 = 5;
 
 pub(super) fn draw(state: &State, now: Instant, area: Rect, buffer: &mut Buffer) {
     let theme = state.settings.theme;
@@ -31,30 +41,24 @@ pub(super) fn draw(state: &State, now: Instant, area: Rect, buffer: &mut Buffer)
         return;
     }
     let is_small = area.height < ROWS_OF_ALL || area.width < COLUMNS_OF_ALL;
-    let rows = if is_small {
-        usize::from(area.height) - 1
-    } else {
-        QUEUES_MAX
-    };
-    let mut lines = queue_table(state, now, rows, area.width);
     let Some(view) = state.queue_view().filter(|_| !is_small) else {
-        put(lines, area, buffer);
+        let size = (usize::from(area.width), usize::from(area.height));
+        put(queues::table(state, now, size, false), area, buffer);
         return;
     };
-    lines.push(Line::default());
-    lines.extend(pipeline(state, view, now, area.width));
-    lines.push(Line::default());
-    lines.extend(graphs::flows(state, view, area.width));
-    lines.extend(attempts::draw(state, view, area));
-    lines.extend(hosts(state, view));
-    lines.extend(warnings(state, view, now));
-    let room = usize::from(area.height).saturating_sub(lines.len() + 2);
-    if room > 1 {
-        lines.push(Line::default());
-        lines.push(Line::styled("   log", theme.dim()));
-        lines.extend(super::log::latest(state, room, usize::from(area.width)));
+    let mut warnings = warnings::lines(state, view, now);
+    warnings.truncate(WARNINGS_MAX);
+    let rows = u16::try_from(warnings.len()).unwrap_or(0);
+    let rows = rows.min(area.height - ROWS_OF_ALL);
+    let [top, rest] = Layout::vertical([Constraint::Length(rows), Constraint::Fill(1)]).areas(area);
+    put(warnings, top, buffer);
+    let shown = Shown { state, view, now };
+    // Of the whole place, so that a warning that comes or goes moves no panel elsewhere.
+    if area.height < ROWS_OF_PANELS || area.width < COLUMNS_OF_PANELS {
+        shown.below_each_other(rest, buffer);
+    } else {
+        shown.in_panels(rest, buffer);
     }
-    put(lines, area, buffer);
 }
 
 /// What a person sees who has just begun.
@@ -70,226 +74,192 @@ fn first_steps(theme: Theme, state: &State) -> Vec<Line<'static>> {
     ]
 }
 
-fn queue_table(state: &State, now: Instant, rows: usize, width: u16) -> Vec<Line<'static>> {
-    let theme = state.settings.theme;
-    let wide = width >= 80;
-    let name_width = usize::from(width).saturating_sub(68).clamp(8, 24);
-    let head = if wide {
-        format!(
-            "  {:<name_width$} {:>7} {:>6} {:>6} {:>6} {:>6}  {:<7} {:>6} {:>6} {:>6}",
-            "QUEUE",
-            "PENDING",
-            "READY",
-            "UNACK",
-            "RETRY",
-            "DEAD",
-            "NEXT",
-            "IN/s",
-            "ACK/s",
-            "FAIL/s"
-        )
-    } else {
-        format!(
-            "  {:<8} {:>5} {:>5} {:>5} {:>5} {:>5}",
-            "QUEUE", "PEND", "READY", "UNACK", "RETRY", "DEAD"
-        )
+/// A rule with a title, above what is not in a panel.
+fn rule(theme: Theme, text: &str, area: Rect, buffer: &mut Buffer) {
+    let width = usize::from(area.width);
+    Line::styled("─".repeat(width), theme.dim()).render(area, buffer);
+    let inner = Rect {
+        x: area.x + 2,
+        width: area.width.saturating_sub(4),
+        ..area
     };
-    let mut lines = vec![Line::styled(head, theme.dim())];
-    let now_ms = state.snapshot.now_ms(now);
-    let first = state.selected.saturating_sub(rows.saturating_sub(2));
-    let queues = state.snapshot.queues.iter().enumerate().skip(first);
-    for (at, view) in queues.take(rows.saturating_sub(1).max(1)) {
-        let c = view.overview.counts;
-        let [pending, ready, unack, retry, dead] =
-            [c.pending, c.ready, c.unack, c.retry, c.dead].map(short_number);
-        let mut text = if wide {
-            let next = view
-                .overview
-                .next_due_ms
-                .map_or("-".to_owned(), |at| until(at, now_ms));
-            let next = next.trim_start_matches("in ").to_owned();
-            let rates = state.rates.get(&view.name);
-            let [arrives, acked, failed] =
-                [Flow::In, Flow::Acked, Flow::Failed].map(|flow| rate(rates, flow));
-            format!(
-                " {:<name_width$} {pending:>7} {ready:>6} {unack:>6} {retry:>6} {dead:>6}  {next:<7} \
-                 {arrives:>6} {acked:>6} {failed:>6}",
-                safe(view.name.as_str(), name_width),
-            )
-        } else {
-            let name = safe(view.name.as_str(), 8);
-            format!(" {name:<8} {pending:>5} {ready:>5} {unack:>5} {retry:>5} {dead:>5}")
+    fitted(title(theme, text), usize::from(inner.width)).render(inner, buffer);
+}
+
+/// The selected queue on a screen with room for more than the table.
+struct Shown<'a> {
+    state: &'a State,
+    view: &'a QueueView,
+    now: Instant,
+}
+
+impl Shown<'_> {
+    fn below_each_other(&self, area: Rect, buffer: &mut Buffer) {
+        let theme = self.state.settings.theme;
+        let count = u16::try_from(self.state.snapshot.queues.len()).unwrap_or(u16::MAX);
+        // The pipeline with its title, the flows with theirs, and the two lines at the end.
+        let others = PIPELINE + 1 + 1 + 3 + 2;
+        let table = (count.saturating_add(2))
+            .min(area.height / 3)
+            .min(area.height - others);
+        let flows = (area.height - others - table + 3).min(10);
+        let [queues, pipeline, flows, attempts, hosts, log] = Layout::vertical([
+            Constraint::Length(table),
+            Constraint::Length(PIPELINE + 1),
+            Constraint::Length(flows + 1),
+            Constraint::Length(1),
+            Constraint::Length(1),
+            Constraint::Fill(1),
+        ])
+        .areas(area);
+        let mut below = |text: &str, area: Rect| {
+            let [top, rest] =
+                Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
+            rule(theme, text, top, buffer);
+            rest
         };
-        let mut style = Style::new();
-        if view.overview.paused {
-            text.push_str(" [P]");
-            style = theme.warn();
+        let table = below(&self.title_of_queues(queues.height - 1), queues);
+        let way = below(&self.title_of_pipeline(), pipeline);
+        let bands = below(&self.title_of_flows(flows.width), flows);
+        let log = if log.height > 2 {
+            below("Log", log)
+        } else {
+            Rect::ZERO
+        };
+        self.queues(table, false, buffer);
+        self.pipeline(way, buffer);
+        put(graphs::bands(self.state, self.view, bands), bands, buffer);
+        put(
+            vec![attempts::one_line(
+                self.state,
+                self.view,
+                usize::from(attempts.width),
+            )],
+            attempts,
+            buffer,
+        );
+        self.hosts_in_a_line(hosts, buffer);
+        self.log(log, buffer);
+    }
+
+    fn in_panels(&self, area: Rect, buffer: &mut Buffer) {
+        let side = (area.width / 10 * 3).clamp(42, 78);
+        let [left, right] =
+            Layout::horizontal([Constraint::Length(side), Constraint::Fill(1)]).areas(area);
+        self.left_column(left, buffer);
+        let flows = (area.height / 5 * 2).clamp(10, 24);
+        let [pipeline, flows, log] = Layout::vertical([
+            Constraint::Length(PIPELINE + 4),
+            Constraint::Length(flows),
+            Constraint::Fill(1),
+        ])
+        .areas(right);
+        let way = self.panel(&self.title_of_pipeline(), pipeline, buffer);
+        let [_, way] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(way);
+        self.pipeline(way, buffer);
+        let bands = self.panel(&self.title_of_flows(flows.width - 2), flows, buffer);
+        put(graphs::bands(self.state, self.view, bands), bands, buffer);
+        let log = self.panel("Log", log, buffer);
+        self.log(log, buffer);
+    }
+
+    fn left_column(&self, area: Rect, buffer: &mut Buffer) {
+        let length = |count: usize| u16::try_from(count).unwrap_or(u16::MAX);
+        let queues = length(self.state.snapshot.queues.len()).saturating_add(3);
+        let queues = queues.clamp(6, area.height / 3);
+        let lines = hosts::lines(self.state, self.view, usize::from(area.width - 2));
+        let (hosts_max, attempts_max) = match area.height {
+            ..30 => (4, 4),
+            30..40 => (4, 6),
+            _ => (8, 6),
+        };
+        let hosts = length(lines.len()).min(hosts_max) + 2;
+        let attempts = length(attempts::histogram(self.view).len()).min(attempts_max) + 2;
+        let [queues, times, attempts, hosts, in_flight] = Layout::vertical([
+            Constraint::Length(queues),
+            Constraint::Length(6),
+            Constraint::Length(attempts),
+            Constraint::Length(hosts),
+            Constraint::Fill(1),
+        ])
+        .areas(area);
+        let table = self.panel(&self.title_of_queues(queues.height - 2), queues, buffer);
+        self.queues(table, true, buffer);
+        let inner = self.panel("Times", times, buffer);
+        put(hosts::times(self.state, self.view), inner, buffer);
+        let inner = self.panel("Attempts", attempts, buffer);
+        put(attempts::bars(self.state, self.view, inner), inner, buffer);
+        let inner = self.panel("Hosts", hosts, buffer);
+        put(lines, inner, buffer);
+        if in_flight.height > 2 {
+            let inner = self.panel("In flight here", in_flight, buffer);
+            in_flight::few(self.state, self.now, inner, buffer);
         }
-        lines.push(row(theme, at == state.selected, &text, style));
     }
-    lines
-}
 
-pub(super) fn rate(rates: Option<&Rates>, flow: Flow) -> String {
-    match rates.and_then(|rates| rates.now(flow)) {
-        None => "-".to_owned(),
-        Some(rate) if rate < 10.0 => format!("{rate:.1}"),
-        Some(rate) => short_number(whole(rate)),
+    fn panel(&self, text: &str, area: Rect, buffer: &mut Buffer) -> Rect {
+        let theme = self.state.settings.theme;
+        panel(theme, title(theme, text), area, buffer)
     }
-}
 
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "rates and widths are small and not negative"
-)]
-pub(super) fn whole(number: f64) -> u64 {
-    number.round().max(0.0) as u64
-}
-
-/// The five depths as bars, in the order in which a message passes them.
-fn pipeline(state: &State, view: &QueueView, now: Instant, width: u16) -> Vec<Line<'static>> {
-    let theme = state.settings.theme;
-    let now_ms = state.snapshot.now_ms(now);
-    let overview = &view.overview;
-    let counts = overview.counts;
-    let room = usize::from(width).saturating_sub(58).clamp(10, 40);
-    let next = overview
-        .next_due_ms
-        .map(|at_ms| format!("next due {}", until(at_ms, now_ms)));
-    let backing_off = match overview.failed.backing_off {
-        0 => None,
-        n if overview.failed.partial => Some(format!("{n} of 500 failed ones back off")),
-        n => Some(format!("{} back off", short_number(n))),
-    };
-    let pending = [next, backing_off]
-        .into_iter()
-        .flatten()
-        .collect::<Vec<_>>()
-        .join(", ");
-    let ready = oldest(overview, now_ms).map_or(String::new(), |age| {
-        format!("oldest {}", human_duration(age))
-    });
-    let unack = state.snapshot.host.as_ref().map_or(String::new(), |host| {
-        format!("{} of {} slots busy here", host.busy, host.slots)
-    });
-    let hold = if overview.paused {
-        "paused: nothing leaves"
-    } else {
-        ""
-    };
-    let ready = [ready.as_str(), hold]
-        .into_iter()
-        .filter(|s| !s.is_empty())
-        .collect::<Vec<_>>()
-        .join(", ");
-    [
-        ("pending", counts.pending, pending, theme.accent()),
-        ("ready", counts.ready, ready, theme.good()),
-        ("unack", counts.unack, unack, theme.good()),
-        ("retry", counts.retry, String::new(), theme.warn()),
-        ("dead", counts.dead, String::new(), theme.bad()),
-    ]
-    .into_iter()
-    .map(|(name, depth, note, style)| {
-        let arrow = if name == "pending" { " " } else { "→" };
-        Line::from(vec![
-            Span::raw(format!(" {arrow} {name:<8} {:>7} ", short_number(depth))),
-            Span::styled(
-                format!("{:<room$}", bar(depth, room)),
-                style.remove_modifier(Modifier::BOLD),
-            ),
-            Span::styled(format!(" {note}"), theme.dim()),
-        ])
-    })
-    .collect()
-}
-
-/// A bar that grows with the logarithm of the number, so that ten beside a million is seen.
-#[expect(clippy::cast_precision_loss, reason = "a bar has a few dozen columns")]
-pub(super) fn bar(number: u64, width: usize) -> String {
-    if number == 0 {
-        return String::new();
+    fn title_of_queues(&self, rows: u16) -> String {
+        match queues::shown(self.state, usize::from(rows)) {
+            shown if shown.is_empty() => "Queues".to_owned(),
+            shown => format!("Queues {shown}"),
+        }
     }
-    let part = (number as f64 + 1.0).log10() / BAR_FULL;
-    let columns = whole(part.min(1.0) * width as f64).max(1);
-    "█".repeat(usize::try_from(columns).unwrap_or(width))
-}
 
-/// Everybody who serves the queue.
-fn hosts(state: &State, view: &QueueView) -> Vec<Line<'static>> {
-    let theme = state.settings.theme;
-    if view.hosts.is_empty() {
-        return vec![Line::styled(
-            "   hosts    none serves this queue",
-            theme.warn(),
-        )];
+    fn title_of_pipeline(&self) -> String {
+        let rates = self.state.rates.get(&self.view.name);
+        let name = safe(self.view.name.as_str(), 30);
+        format!("{name} ── in {}/s", rate(rates, Flow::In))
     }
-    let own = state.snapshot.host.as_ref().map(|host| host.id.as_str());
-    let line = |(at, host): (usize, &crate::control::SeenHost)| {
-        let info = &host.info;
-        let name = if at == 0 { "hosts" } else { "" };
-        let here = if own == Some(info.id.as_str()) {
-            " (here)"
-        } else {
-            ""
-        };
-        Line::from(vec![
-            Span::raw(format!(
-                "   {name:<8} {}{here}",
-                safe(&info.id, 9).trim_end_matches('…')
-            )),
-            Span::styled(
-                format!(
-                    "  {} slots, {} in flight, handler {}, dqhost {}, seen {} ago",
-                    info.slots,
-                    info.in_flight,
-                    safe(&info.handler, 9),
-                    safe(&info.version, 10),
-                    human_duration(Duration::from_millis(host.seen_ms_ago)),
-                ),
+
+    fn title_of_flows(&self, width: u16) -> String {
+        let column = super::wait(ZOOMS[self.state.zoom]);
+        let span = graphs::span(self.state, width);
+        format!("Messages a second, last {span} ── a column {column} (+ -)")
+    }
+
+    fn queues(&self, area: Rect, is_beside: bool, buffer: &mut Buffer) {
+        let size = (usize::from(area.width), usize::from(area.height));
+        put(
+            queues::table(self.state, self.now, size, is_beside),
+            area,
+            buffer,
+        );
+    }
+
+    fn pipeline(&self, area: Rect, buffer: &mut Buffer) {
+        let width = usize::from(area.width);
+        put(
+            pipeline::lines(self.state, self.view, self.now, width),
+            area,
+            buffer,
+        );
+    }
+
+    fn hosts_in_a_line(&self, area: Rect, buffer: &mut Buffer) {
+        let theme = self.state.settings.theme;
+        let width = usize::from(area.width);
+        let mut lines = hosts::lines(self.state, self.view, usize::MAX);
+        let more = lines.len() - 1;
+        let mut line = lines.swap_remove(0);
+        if more > 0 {
+            line.push_span(format!("  and {more} more"));
+        }
+        let times = hosts::times_in_words(self.view);
+        if !times.is_empty() && line.width() + columns(&times) + 2 <= width {
+            line.push_span(ratatui::text::Span::styled(
+                format!("  {times}"),
                 theme.dim(),
-            ),
-        ])
-    };
-    view.hosts.iter().enumerate().map(line).collect()
-}
+            ));
+        }
+        put(vec![line], area, buffer);
+    }
 
-/// What an operator would want to be told.
-fn warnings(state: &State, view: &QueueView, now: Instant) -> Vec<Line<'static>> {
-    let theme = state.settings.theme;
-    let overview = &view.overview;
-    let mut found = Vec::new();
-    if overview.paused {
-        found.push("the queue is paused: p lets it go on".to_owned());
+    fn log(&self, area: Rect, buffer: &mut Buffer) {
+        let (rows, width) = (usize::from(area.height), usize::from(area.width));
+        put(super::log::latest(self.state, rows, width), area, buffer);
     }
-    if overview.counts.moving > 0 {
-        found.push(format!(
-            "{} messages are on their way to or from another store: end it with `dqhost move`",
-            overview.counts.moving
-        ));
-    }
-    let age = oldest(overview, state.snapshot.now_ms(now)).filter(|_| !overview.paused);
-    if let Some(age) = age.filter(|age| *age > Duration::from_secs(30)) {
-        let age = human_duration(age);
-        found.push(format!(
-            "messages wait {age} for a slot: more slots, hosts or a faster handler"
-        ));
-    }
-    if let Some(late) = view.report.as_ref().map(|report| report.late)
-        && late.count > 0
-        && late.p50 > Duration::from_secs(5)
-        && overview.counts.ready == 0
-    {
-        found.push("messages come late though none wait: is this host's clock right?".to_owned());
-    }
-    let host = state.snapshot.host.as_ref();
-    if let Some(refused) = host.map(|host| host.summary.refused).filter(|n| *n > 0) {
-        found.push(format!(
-            "{} calls of handlers were refused here: the log says which",
-            short_number(refused)
-        ));
-    }
-    let warn = |text: String| Line::styled(format!(" ! {text}"), theme.warn());
-    found.into_iter().map(warn).collect()
 }

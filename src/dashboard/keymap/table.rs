@@ -71,6 +71,8 @@ pub const BINDINGS: &[Binding] = &[
     change(&[Key::Char('D')], DEAD, Action::Delete, "delete", "delete it for good (all of the reason; the marked ones, if there are)"),
     change(&[Key::Char('X')], &[Groups, Letters], Action::DeleteAll, "delete all", "delete all that match the filter"),
     change(&[Key::Char('K')], &[InFlight], Action::StopHandler, "stop", "stop this handler; the attempt counts as failed"),
+    change(&[Key::Char('u')], SCREENS, Action::Undo, "", "undo a cancel or another time, for some seconds"),
+    change(&[Key::Char('S')], SCREENS, Action::StopTask, "", "stop the task that is under way; what is done stays done"),
     see(&[Key::Char(' ')], &[Messages, Letters], Action::Mark, "mark", "mark it, or not"),
     see(&[Key::Char('a')], &[Messages, Letters], Action::MarkAll, "mark page", "mark all on this page, or none"),
     see(&[Key::Char('/')], &[Messages, Groups, Letters], Action::OpenFilter, "filter", "show what matches only"),

@@ -89,6 +89,8 @@ pub struct Opened {
     pub record: Option<Arc<Record>>,
     /// True when it was looked for and not found.
     pub is_gone: bool,
+    /// How it ended, if this host's log tells it.
+    pub end: Option<String>,
     /// How its payload is shown.
     pub view: PayloadView,
     /// Lines that are scrolled past.

@@ -80,6 +80,8 @@ pub struct QuestionTurn {
 enum Kind {
     /// It came by itself: any key may be meant for what it covers.
     Came,
+    /// A message has opened by itself: a key that changes something may be meant for the screen before.
+    Opened,
     /// It is gone: a key that answers may be meant for it.
     Gone {
         /// The key that closed it, if one did.
@@ -109,6 +111,10 @@ impl State {
         key: Option<KeyEvent>,
         now: Instant,
     ) {
+        if key.is_some() && self.has_opened_by_itself() {
+            // Whoever goes on has seen it.
+            self.question_turn = None;
+        }
         let kind = match (had_one, self.has_question(), key) {
             (false, true, None) => Kind::Came,
             (true, false, key) => Kind::Gone {
@@ -123,6 +129,18 @@ impl State {
             _ => return,
         };
         self.question_turn = Some(QuestionTurn { at: now, kind });
+    }
+
+    /// Notes that a message has opened by itself.
+    pub(in crate::dashboard) fn note_opened(&mut self, now: Instant) {
+        let kind = Kind::Opened;
+        self.question_turn = Some(QuestionTurn { at: now, kind });
+    }
+
+    /// True while keys may be meant for what was there before a message has opened by itself.
+    pub(in crate::dashboard) fn has_opened_by_itself(&self) -> bool {
+        let turn = self.question_turn.as_ref();
+        turn.is_some_and(|turn| matches!(turn.kind, Kind::Opened))
     }
 
     /// Notes that the screen is drawn, so that the operator sees whether there is a question.
@@ -140,6 +158,7 @@ impl State {
     /// True for a key that was pressed for what was there before a question came or went. What stops
     /// the program or leaves it is never late.
     pub(in crate::dashboard) fn is_late(&mut self, event: KeyEvent, now: Instant) -> bool {
+        let scope = self.scope();
         let (Some(turn), Some(key)) = (&mut self.question_turn, Key::of(event)) else {
             return false;
         };
@@ -153,6 +172,7 @@ impl State {
         }
         match &turn.kind {
             Kind::Came => true,
+            Kind::Opened => keymap::find(scope, key).is_some_and(|binding| binding.changes),
             // A key that is held down goes on until it is let go.
             Kind::Gone { by: Some(by), .. } if *by == key => {
                 turn.at = now;

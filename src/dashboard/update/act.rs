@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use super::Effect;
-use crate::control::{Bulk, Command};
+use crate::control::{Bulk, Command, UNDO_MAX};
 use crate::dashboard::keymap::{Action, Scope};
-use crate::dashboard::prompt::{Kind, text_area};
+use crate::dashboard::prompt::{Kind, Prompt, text_area};
 use crate::dashboard::state::{Modal, PayloadView, Question, Reasons, STATES, Screen, State};
 use crate::message::{Due, MessageId, QueueName, State as MessageState};
 use crate::text::printable;
@@ -26,8 +26,7 @@ impl State {
             Action::OpenPrompt => self.prompt(Kind::Command, ""),
             Action::OpenSend => self.prompt(Kind::Command, "send "),
             Action::OpenFilter => {
-                let text = self.filter.text().to_owned();
-                self.prompt(Kind::Filter, &text);
+                self.prompt = Some(Prompt::new(Kind::Filter, self.filter.text()).selected());
             }
             Action::Back => self.back(),
             Action::Open => self.open_selected(),
@@ -74,6 +73,8 @@ impl State {
                     );
                 }
             }
+            Action::Undo => return vec![Effect::Command(Command::Undo)],
+            Action::StopTask => return vec![Effect::Command(Command::StopTask)],
             Action::Edit => self.edit_payload(now),
             Action::RunNow => {
                 let chosen = self.chosen();
@@ -83,13 +84,7 @@ impl State {
             }
             Action::Cancel => {
                 if let Some((queue, ids)) = self.chosen() {
-                    self.confirm(
-                        format!(
-                            "Cancel {}? That cannot be undone.",
-                            this_or(&ids, "messages")
-                        ),
-                        Command::Cancel(queue, ids),
-                    );
+                    self.confirm_cancel(queue, ids);
                 }
             }
             Action::Redrive | Action::Delete => {
@@ -112,6 +107,17 @@ impl State {
 
     pub(super) fn confirm(&mut self, question: String, then: Command) {
         self.modal = Some(Modal::Confirm(Question::new(question, then)));
+    }
+
+    fn confirm_cancel(&mut self, queue: QueueName, ids: Vec<MessageId>) {
+        let what = this_or(&ids, "messages");
+        let after = if ids.len() <= UNDO_MAX {
+            "u undoes it for some seconds."
+        } else {
+            "That cannot be undone."
+        };
+        let question = format!("Cancel {what}? {after}");
+        self.confirm(question, Command::Cancel(queue, ids));
     }
 
     fn confirm_bulk(&mut self, queue: QueueName, ids: Vec<MessageId>, bulk: Bulk) {
@@ -140,12 +146,16 @@ impl State {
                 self.confirm_bulk(queue, ids, bulk);
                 Vec::new()
             }
+            Command::Cancel(queue, ids) => {
+                self.confirm_cancel(queue, ids);
+                Vec::new()
+            }
             command => vec![Effect::Command(command)],
         }
     }
 
     /// The marked messages, else the current one.
-    fn chosen(&self) -> Option<(QueueName, Vec<MessageId>)> {
+    pub(super) fn chosen(&self) -> Option<(QueueName, Vec<MessageId>)> {
         if self.opened.is_none() && !self.marks.is_empty() {
             return Some((self.queue.clone()?, self.marks.iter().cloned().collect()));
         }

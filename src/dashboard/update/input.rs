@@ -116,7 +116,9 @@ impl State {
         let Some(queue) = self.queue.clone().or(default) else {
             return Vec::new();
         };
-        let line = match prompt.understand(parser, &queue) {
+        let chosen = self.chosen().filter(|(of, _)| *of == queue);
+        let chosen = chosen.map_or(Vec::new(), |(_, ids)| ids);
+        let line = match prompt.understand(parser, &queue, &chosen) {
             Ok(line) => line,
             Err(error) => {
                 prompt.error = Some(error);

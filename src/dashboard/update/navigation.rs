@@ -12,7 +12,7 @@ impl State {
         self.screen = screen;
         self.first_page();
         if screen == Screen::Overview {
-            self.selected = self.queue_line();
+            self.selected = self.selected_queue();
         }
     }
 
@@ -31,10 +31,10 @@ impl State {
         }
         if !self.marks.is_empty() {
             self.marks.clear();
-        } else if self.screen == Screen::Dead && self.group.take().is_some() {
-            self.first_page();
         } else if !self.filter.is_empty() {
             self.filter = Filter::default();
+            self.first_page();
+        } else if self.screen == Screen::Dead && self.group.take().is_some() {
             self.first_page();
         } else if self.is_frozen {
             self.is_frozen = false;

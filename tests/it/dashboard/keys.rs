@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use dqhost::control::{Bulk, Command, Notice, QueryResult};
+use dqhost::control::{Bulk, Command, Notice, QueryResult, TaskView, UNDO_TIME};
 use dqhost::dashboard::keymap::{self, Key, Scope};
 use dqhost::dashboard::picture;
 use dqhost::dashboard::update::{Effect, Event};
@@ -245,12 +245,14 @@ fn an_answer_that_comes_late_disturbs_nothing() {
         failed: false,
         made: Some(("orders".parse().unwrap(), "x".into())),
         then: None,
+        can_undo: false,
     };
     let question = || Notice {
         text: "Delete 3 dead letters of orders?".to_owned(),
         failed: false,
         made: None,
         then: Some(Command::StopTask),
+        can_undo: false,
     };
     for scope in [Scope::Editor, Scope::Confirm, Scope::Prompt] {
         for notice in [made(), question()] {
@@ -280,6 +282,7 @@ fn marks_are_kept_until_something_is_done_to_them() {
         failed: false,
         made: None,
         then: None,
+        can_undo: false,
     };
     sample.event(Event::Notice(notice));
     assert_eq!(sample.state.marks.len(), 2);
@@ -310,6 +313,7 @@ fn deletes(count: usize) -> Event {
         failed: false,
         made: None,
         then: Some(Command::Bulk(queue, ids, Bulk::Delete)),
+        can_undo: false,
     })
 }
 
@@ -434,4 +438,75 @@ fn a_late_key_after_a_closed_question_acts_on_no_other_screen() {
     sample.now += READ;
     sample.type_in("n");
     assert!(place(&sample).contains("queue="), "{}", place(&sample));
+}
+
+#[test]
+fn what_can_be_undone_says_so_while_it_can() {
+    let mut sample = at(Scope::Messages);
+    let notice = Notice {
+        text: "1 message cancelled".to_owned(),
+        failed: false,
+        made: None,
+        then: None,
+        can_undo: true,
+    };
+    sample.event(Event::Notice(notice));
+    let shown = |sample: &mut Sample| picture(&mut sample.state, sample.now).text();
+    assert!(shown(&mut sample).contains("1 message cancelled   u undoes it (12s)"));
+    assert_eq!(asked(sample.type_in("u")), [Effect::Command(Command::Undo)]);
+    sample.now += UNDO_TIME;
+    sample.event(Event::Tick);
+    assert!(!shown(&mut sample).contains("u undoes it"));
+}
+
+#[test]
+fn a_task_shows_how_far_it_is_and_is_stopped_by_a_key() {
+    let mut sample = at(Scope::Overview);
+    sample.change(|snapshot| {
+        snapshot.task = Some(TaskView {
+            what: "redriving",
+            done: 48,
+            failed: 2,
+            total: Some(200),
+        });
+    });
+    let shown = picture(&mut sample.state, sample.now).text();
+    let bar = format!("{}{}", "█".repeat(5), "░".repeat(15));
+    let line = format!("redriving: 48 of 200, 2 not; S stops it {bar}");
+    assert!(shown.contains(&line), "{shown}");
+    assert_eq!(
+        asked(sample.type_in("S")),
+        [Effect::Command(Command::StopTask)]
+    );
+}
+
+#[test]
+fn a_key_on_its_way_does_nothing_to_a_message_that_opens_by_itself() {
+    let made = || {
+        let mut sample = at(Scope::Messages);
+        sample.event(Event::Notice(Notice {
+            text: "sent x".to_owned(),
+            failed: false,
+            made: Some(("orders".parse().unwrap(), "x".into())),
+            then: None,
+            can_undo: false,
+        }));
+        assert_eq!(sample.state.scope(), Scope::Message);
+        sample
+    };
+    for key in ["x", "C", "p"] {
+        let mut sample = made();
+        assert_eq!(asked(sample.type_in(key)), [], "{key}");
+        assert_eq!(sample.state.scope(), Scope::Message, "{key}");
+        let (notice, _) = sample.state.notice.as_ref().unwrap();
+        assert!(notice.text.contains("press it again"), "{key}");
+        // A while later it is a key like any other.
+        sample.now += READ;
+        let effects = asked(sample.type_in(key));
+        assert!(effects.len() == 1 || sample.state.has_question(), "{key}");
+    }
+    // Who has gone on has seen the screen.
+    let mut sample = made();
+    sample.press(KeyCode::Backspace, KeyModifiers::NONE);
+    assert_eq!(asked(sample.type_in("x")).len(), 1);
 }

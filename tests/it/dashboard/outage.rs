@@ -24,7 +24,7 @@ fn the_screen_says_when_the_store_is_away_and_when_it_is_back() {
         text.contains("is not reachable (send)")
     });
     server.restart();
-    tty.wait_for("  live");
+    tty.wait_for("● live");
     tty.keys(":send found\r");
     tty.wait_for("sent ");
     tty.keys("4");
@@ -43,7 +43,7 @@ fn a_store_that_does_not_answer_is_told_from_one_that_does() {
     server.signal(Signal::STOP);
     tty.wait_for("! the store has not answered for");
     server.signal(Signal::CONT);
-    tty.wait_for("  live");
+    tty.wait_for("● live");
     tty.keys("q");
     tty.end(0);
 }

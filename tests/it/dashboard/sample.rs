@@ -20,7 +20,7 @@ pub(crate) const NOW_MS: u64 = 1_795_000_000_000;
 pub(crate) struct Echo;
 
 impl CommandParser for Echo {
-    fn parse(&self, line: &str, _queue: &QueueName) -> Result<Line, String> {
+    fn parse(&self, line: &str, _: &QueueName, _: &[MessageId]) -> Result<Line, String> {
         match line {
             "help" => Ok(Line::Help),
             "get x" => Ok(Line::Open("x".into())),
@@ -132,7 +132,7 @@ fn totals(second: u64) -> Totals {
     Totals {
         sent: second * 120 + second * second,
         acked: second * 110 + second * second / 2,
-        nacked: second / 3 * 4,
+        nacked: second * 4 / 3,
         ..Totals::default()
     }
 }
@@ -169,6 +169,15 @@ fn snapshot(at: Instant, second: u64) -> Snapshot {
         dead: 1,
         ..Counts::default()
     };
+    let reports = Counts {
+        pending: 24,
+        totals: Totals {
+            sent: 1_350 + second / 20,
+            acked: 1_326 + second / 20,
+            ..Totals::default()
+        },
+        ..Counts::default()
+    };
     let in_flight = |number: u32, secs: u64| InFlightDelivery {
         queue: "orders".parse().unwrap(),
         id: id(number),
@@ -185,6 +194,7 @@ fn snapshot(at: Instant, second: u64) -> Snapshot {
         queues: vec![
             queue("orders", at, orders, Some(report)),
             queue("mails", at, mails, None),
+            queue("reports", at, reports, None),
         ],
         host: Some(OwnHost {
             id: "5a6b7c8d-1111-4222-8333-444455556666".to_owned(),
@@ -284,6 +294,13 @@ impl Sample {
 
     pub(crate) fn enter(&mut self) -> Vec<Effect> {
         self.press(KeyCode::Enter, KeyModifiers::NONE)
+    }
+
+    /// The same snapshot with a change.
+    pub(crate) fn change(&mut self, change: impl FnOnce(&mut Snapshot)) {
+        let mut next = (*self.state.snapshot).clone();
+        change(&mut next);
+        self.event(Event::Snapshot(Arc::new(next)));
     }
 
     /// The next snapshot, with what the screen looks at.

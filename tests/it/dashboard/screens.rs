@@ -1,8 +1,10 @@
-//! Every screen at three sizes, with colours and without. `INSTA_UPDATE=always` writes them anew.
+//! Every screen at four sizes, at three of them with colours and without. `INSTA_UPDATE=always` writes
+//! them anew.
 
 use std::fmt::Write as _;
 
 use crossterm::event::{KeyCode, KeyModifiers};
+use dqhost::control::LogLevel;
 use dqhost::dashboard::update::Event;
 use dqhost::dashboard::{Theme, picture};
 
@@ -10,10 +12,18 @@ use super::sample::{Sample, theme};
 
 const SIZES: [(u16, u16); 3] = [(120, 40), (80, 24), (40, 10)];
 
+/// As large as a screen of today; text only.
+const LARGE: (u16, u16) = (200, 60);
+
 /// The screen after `reach`, at every size: the text with colours as `‹31›`, then the frame without
 /// colours where it is drawn differently.
 fn frames(reach: impl Fn(&mut Sample)) -> String {
     let mut text = String::new();
+    let mut sample = Sample::new(theme(), LARGE);
+    reach(&mut sample);
+    let now = sample.now;
+    let large = picture(&mut sample.state, now).text();
+    writeln!(text, "======== {}x{}, text\n{large}", LARGE.0, LARGE.1).unwrap();
     for size in SIZES {
         for no_color in [false, true] {
             let theme = Theme {
@@ -147,7 +157,7 @@ screens! {
 
 #[test]
 fn what_is_too_small_is_one_line() {
-    for size in [(39, 24), (80, 9), (20, 1)] {
+    for size in [(29, 24), (80, 5), (20, 1)] {
         let mut sample = Sample::new(theme(), size);
         let now = sample.now;
         let text = picture(&mut sample.state, now).text();
@@ -191,10 +201,44 @@ fn a_light_theme_has_other_colours() {
     assert!(light.contains(";35m") && !light.contains(";33m") && !light.contains(";36m"));
 }
 
+/// Fills the log with what passes while three queues are at work.
+fn work(sample: &Sample) {
+    let id = |n: u32| format!("id=019a2b3c-0000-7000-8000-{n:012}");
+    for n in 100..108 {
+        let time = format!("2026-11-21T11:22:{}.000000Z", n - 78);
+        let (level, what) = match n % 4 {
+            0 => (
+                LogLevel::Info,
+                format!(" INFO queue=reports {} to: alice@example.com", id(n)),
+            ),
+            1 => (
+                LogLevel::Info,
+                format!(" INFO acked queue=reports {} attempt=1 took=1.8ms", id(n)),
+            ),
+            2 => (
+                LogLevel::Info,
+                format!(
+                    " INFO to be retried queue=orders {} attempt=1 class=nacked reason=\"HTTP 503\" delay=5s",
+                    id(n)
+                ),
+            ),
+            _ => (
+                LogLevel::Info,
+                format!(" INFO acked queue=orders {} attempt=1 took=84µs", id(n)),
+            ),
+        };
+        sample
+            .state
+            .logs
+            .add(level, n % 4 == 0, &format!("{time} {what}"));
+    }
+}
+
 /// The picture in the README is this frame. `DQHOST_UPDATE_PICTURE=1` (`make picture`) draws it anew.
 #[test]
 fn the_picture_of_the_readme_is_true() {
-    let mut sample = Sample::new(theme(), (112, 30));
+    let mut sample = Sample::new(theme(), (120, 36));
+    work(&sample);
     let now = sample.now;
     let svg = picture(&mut sample.state, now).svg();
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/dashboard.svg");

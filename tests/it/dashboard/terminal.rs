@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dqhost::control::{Channels, Line, Snapshot};
 use dqhost::dashboard::{CommandParser, Settings, Setup};
-use dqhost::message::QueueName;
+use dqhost::message::{MessageId, QueueName};
 use rustix::process::{Signal, WaitOptions, waitpid};
 use tempfile::TempDir;
 use tokio::sync::{mpsc, watch};
@@ -227,7 +227,7 @@ fn without_a_place_for_it_the_log_is_on_the_screen_only() {
 async fn panics() {
     struct Panics;
     impl CommandParser for Panics {
-        fn parse(&self, _line: &str, _queue: &QueueName) -> Result<Line, String> {
+        fn parse(&self, _: &str, _: &QueueName, _: &[MessageId]) -> Result<Line, String> {
             panic!("a bug in the dashboard")
         }
         fn complete(&self, _before: &str) -> Vec<String> {

@@ -61,8 +61,7 @@ fn send_three(store: &str, tty: &mut Tty) {
         (total(store, "acked") == 2 && total(store, "dead") == 1).then_some(())
     });
     tty.wait_until("the screen shows the dead letter", |text| {
-        text.lines()
-            .any(|line| line.contains("→ dead") && line.contains("      1 "))
+        text.lines().any(|line| line.contains("▶ DEAD 1 "))
     });
 }
 
@@ -102,7 +101,7 @@ fn pause_and_resume(store: &str, tty: &mut Tty) {
     tty.keys(":send 1\r");
     tty.wait_for("sent ");
     tty.keys("1");
-    tty.wait_for("paused: nothing leaves");
+    tty.wait_for("the queue is paused: p lets it go on");
     assert_eq!(stats(store, "default")["ready"], 1);
     tty.keys(":resume\r");
     tty.wait_until("it goes on", |text| !text.contains("[paused]"));

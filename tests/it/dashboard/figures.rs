@@ -1,0 +1,413 @@
+//! What the screen once said wrongly: each figure, text and advice that misled somebody.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossterm::event::{KeyCode, KeyModifiers};
+use dqhost::control::controller::Controller;
+use dqhost::control::{
+    Command, Filter, HostInfo, LogLevel, LogRing, Query, QueryResult, QueueView, SeenHost, Snapshot,
+};
+use dqhost::dashboard::picture;
+use dqhost::message::{Due, NewMessage, QueueName, State as In};
+use dqhost::store::Store;
+use dqhost::store::sqlite::{SqliteOptions, SqliteStore};
+
+use super::sample::{NOW_MS, Sample, theme};
+
+const SIZES: [(u16, u16); 4] = [(200, 60), (120, 40), (80, 24), (60, 20)];
+
+fn text(sample: &mut Sample) -> String {
+    let now = sample.now;
+    picture(&mut sample.state, now).text()
+}
+
+/// The line of the screen with this text.
+fn line<'t>(text: &'t str, with: &str) -> &'t str {
+    let found = text.lines().find(|line| line.contains(with));
+    found.unwrap_or_else(|| panic!("no line with {with:?} in\n{text}"))
+}
+
+fn orders(snapshot: &mut Snapshot) -> &mut QueueView {
+    &mut snapshot.queues[0]
+}
+
+/// Seconds in which so many attempts fail and so many messages are acked, each second.
+fn flow(sample: &mut Sample, failed: u64, acked: u64) {
+    for _ in 0..6 {
+        sample.now += Duration::from_secs(1);
+        let now = sample.now;
+        sample.change(|snapshot| {
+            let view = orders(snapshot);
+            view.read_at = now;
+            view.overview.counts.totals.nacked += failed;
+            view.overview.counts.totals.acked += acked;
+        });
+    }
+}
+
+#[test]
+fn a_rate_of_many_a_second_is_whole_at_80_columns() {
+    for (failed, shown) in [(123, "123"), (12_345, "12345"), (123_456, "123k")] {
+        let mut sample = Sample::new(theme(), (80, 24));
+        flow(&mut sample, failed, 99_999);
+        let text = text(&mut sample);
+        let head = line(&text, "FAIL/s");
+        let end = head.find("FAIL/s").unwrap() + "FAIL/s".len();
+        let row: String = line(&text, "> orders").chars().take(end).collect();
+        assert!(row.ends_with(&format!(" 99999{shown:>7}")), "{head}\n{row}");
+    }
+}
+
+#[test]
+fn a_time_long_past_shifts_no_row() {
+    for ago in [587, 5_000, 4_000_000_000] {
+        let mut sample = Sample::new(theme(), (120, 24));
+        let before = text(&mut sample);
+        sample.change(|snapshot| {
+            orders(snapshot).overview.next_due_ms = Some(NOW_MS - ago);
+        });
+        let after = text(&mut sample);
+        let end = |text: &str| line(text, "> orders").trim_end().chars().count();
+        assert_eq!(end(&before), end(&after), "{after}");
+        assert!(line(&after, "> orders").contains("  now  "), "{after}");
+    }
+}
+
+#[test]
+fn more_slots_are_no_advice_while_some_are_free() {
+    for size in SIZES {
+        let mut sample = Sample::new(theme(), size);
+        let wait = |sample: &mut Sample, busy| {
+            sample.change(|snapshot| {
+                orders(snapshot).overview.oldest_ready_ms = Some(NOW_MS - 95_000);
+                snapshot.host.as_mut().unwrap().busy = busy;
+            });
+        };
+        wait(&mut sample, 8);
+        let half = text(&mut sample);
+        assert!(half.contains("1m 35s while 8 slots are free"), "{half}");
+        assert!(!half.contains("more slots"), "{half}");
+        wait(&mut sample, 16);
+        let full = text(&mut sample);
+        assert!(full.contains("1m 35s for a slot: more slots"), "{full}");
+    }
+}
+
+#[test]
+fn no_host_has_more_messages_in_its_slots_than_slots() {
+    for size in SIZES {
+        let mut sample = Sample::new(theme(), size);
+        sample.change(|snapshot| {
+            let info = &mut orders(snapshot).hosts[0].info;
+            info.slots = 64;
+            info.in_flight = 77;
+        });
+        let text = text(&mut sample);
+        assert!(!text.contains("77"), "{text}");
+        assert!(text.contains("64 of 64 slots, 13 more reserved"), "{text}");
+    }
+}
+
+#[test]
+fn an_empty_payload_is_not_called_missing() {
+    let mut sample = Sample::new(theme(), (120, 40));
+    sample.type_in("2");
+    sample.change(|snapshot| {
+        let QueryResult::Messages { records, .. } = &mut snapshot.seen else {
+            panic!("there are messages");
+        };
+        for record in Arc::make_mut(records) {
+            record.payload = Some(Vec::new());
+        }
+    });
+    let list = text(&mut sample);
+    assert!(list.contains("(empty payload)"), "{list}");
+    assert!(list.contains("payload   empty"), "{list}");
+    assert!(!list.contains("missing"), "{list}");
+    sample.enter();
+    sample.change(|snapshot| {
+        let QueryResult::Message { record, .. } = &mut snapshot.seen else {
+            panic!("there is a message");
+        };
+        Arc::make_mut(record.as_mut().unwrap()).payload = Some(Vec::new());
+    });
+    for _ in 0..3 {
+        let message = text(&mut sample);
+        assert!(message.contains("payload   empty"), "{message}");
+        sample.type_in("v");
+    }
+}
+
+#[test]
+fn the_json_of_a_payload_is_shown_as_it_was_sent() {
+    let mut sample = Sample::new(theme(), (120, 40));
+    sample.type_in("2");
+    sample.enter();
+    sample.change(|snapshot| {
+        let QueryResult::Message { record, .. } = &mut snapshot.seen else {
+            panic!("there is a message");
+        };
+        let payload = r#"{"z":1.10,"big":123456789012345678901234567890,"z":2,"a":1}"#;
+        Arc::make_mut(record.as_mut().unwrap()).payload = Some(payload.into());
+    });
+    let text = text(&mut sample);
+    let shown: Vec<&str> = text
+        .lines()
+        .map(|line| line.trim_matches(['│', ' ']))
+        .skip_while(|line| *line != "{")
+        .take(6)
+        .collect();
+    let expected = [
+        "{",
+        "\"z\": 1.10,",
+        "\"big\": 123456789012345678901234567890,",
+        "\"z\": 2,",
+        "\"a\": 1",
+        "}",
+    ];
+    assert_eq!(shown, expected, "{text}");
+}
+
+#[test]
+fn escape_leaves_no_filter_behind() {
+    let mut sample = Sample::new(theme(), (80, 24));
+    sample.type_in("3j");
+    sample.enter();
+    sample.type_in("/503");
+    sample.enter();
+    let escape = |sample: &mut Sample| sample.press(KeyCode::Esc, KeyModifiers::NONE);
+    escape(&mut sample);
+    assert_eq!(sample.state.filter, Filter::default());
+    assert!(sample.state.group.is_some());
+    escape(&mut sample);
+    assert!(sample.state.group.is_none() && sample.state.filter.is_empty());
+    // A filter that is typed takes the place of the one before; End keeps it.
+    for (first, more, expected) in [("one", "two", "two"), ("one", " two", "one two")] {
+        sample.type_in(&format!("/{first}"));
+        sample.enter();
+        sample.type_in("/");
+        if more.starts_with(' ') {
+            sample.press(KeyCode::End, KeyModifiers::NONE);
+        }
+        sample.type_in(more);
+        sample.enter();
+        assert_eq!(sample.state.filter.text(), expected);
+        escape(&mut sample);
+    }
+}
+
+#[test]
+fn queues_that_are_not_shown_are_told_of() {
+    for size in [(80, 24), (120, 40), (200, 60)] {
+        let mut sample = Sample::new(theme(), size);
+        sample.change(|snapshot| {
+            let one = snapshot.queues[1].clone();
+            snapshot.queues = (1..=64)
+                .map(|n| QueueView {
+                    name: format!("queue{n:02}").parse().unwrap(),
+                    ..one.clone()
+                })
+                .collect();
+        });
+        let shown = |text: &str| text.matches(" queue").count() - text.matches("  queue ").count();
+        let top = text(&mut sample);
+        assert!(line(&top, "Queues").contains("Queues 1–"), "{top}");
+        assert!(line(&top, "Queues").contains(" of 64"), "{top}");
+        assert!(shown(&top) > 1, "{top}");
+        sample.type_in("G");
+        let bottom = text(&mut sample);
+        assert!(line(&bottom, "Queues").contains("–64 of 64"), "{bottom}");
+        assert!(bottom.contains("> queue64"), "{bottom}");
+    }
+}
+
+#[test]
+fn an_id_that_is_cut_has_a_mark() {
+    let long = "5a6b7c8d-1111-4222-8333-444455556666";
+    for size in SIZES {
+        for keys in ["", "2", "4", "5", "3\n"] {
+            let mut sample = Sample::new(theme(), size);
+            for key in keys.chars() {
+                match key {
+                    '\n' => sample.enter(),
+                    key => sample.type_in(&key.to_string()),
+                };
+            }
+            let text = text(&mut sample);
+            for start in [&long[..8], "019a2b3c"] {
+                for (at, _) in text.match_indices(start) {
+                    let after = &text[at + start.len()..];
+                    let whole = after.starts_with("-1111-4222-8333-444455556666")
+                        || after.starts_with("-0000-7000-8000-0000000000")
+                        || after.starts_with("-host");
+                    assert!(whole || after.starts_with('…'), "{keys:?} {size:?}\n{text}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn messages_that_no_host_will_handle_are_warned_of() {
+    for size in SIZES {
+        let mut sample = Sample::new(theme(), size);
+        let alone = |sample: &mut Sample, ready, due_ago_ms: u64| {
+            sample.change(|snapshot| {
+                snapshot.host = None;
+                let view = orders(snapshot);
+                view.hosts.clear();
+                view.report = None;
+                view.overview.counts.ready = ready;
+                view.overview.counts.retry = 0;
+                view.overview.oldest_ready_ms = (ready > 0).then_some(NOW_MS - 4_000);
+                view.overview.next_due_ms = Some(NOW_MS + 10_000 - due_ago_ms);
+            });
+            text(sample)
+        };
+        let calm = alone(&mut sample, 0, 0);
+        assert!(!calm.contains("no host serves"), "{calm}");
+        let overdue = alone(&mut sample, 0, 310_000);
+        assert!(
+            overdue.contains("! no host serves this queue: messages are overdue since 5m"),
+            "{overdue}"
+        );
+        let ready = alone(&mut sample, 7, 0);
+        assert!(
+            ready.contains("! no host serves this queue: 7 messages wait since 4.0s"),
+            "{ready}"
+        );
+        sample.change(|snapshot| {
+            orders(snapshot).hosts.push(SeenHost {
+                info: HostInfo {
+                    id: "x".to_owned(),
+                    version: "1".to_owned(),
+                    handler: "y".to_owned(),
+                    slots: 1,
+                    in_flight: 0,
+                },
+                seen_ms_ago: 0,
+            });
+        });
+        let served = text(&mut sample);
+        assert!(!served.contains("no host serves"), "{served}");
+    }
+}
+
+#[test]
+fn a_message_that_was_acked_is_called_acked() {
+    let gone = |last: Option<In>, log: &str| {
+        let mut sample = Sample::new(theme(), (120, 40));
+        sample.state.logs.add(LogLevel::Info, false, log);
+        sample.type_in(if last == Some(In::Dead) { "3" } else { "2" });
+        sample.enter();
+        if last == Some(In::Dead) {
+            sample.enter();
+        }
+        if let Some(last) = last {
+            sample.change(|snapshot| {
+                let QueryResult::Message { record, .. } = &mut snapshot.seen else {
+                    panic!("there is a message");
+                };
+                Arc::make_mut(record.as_mut().unwrap()).state = last;
+            });
+        }
+        sample.change(|snapshot| {
+            let QueryResult::Message { record, .. } = &mut snapshot.seen else {
+                panic!("there is a message");
+            };
+            *record = None;
+        });
+        text(&mut sample)
+    };
+    let time = "2026-11-21T11:22:19.323122Z";
+    let id = "id=019a2b3c-0000-7000-8000-000000000001";
+    let log = format!("{time}  INFO acked queue=orders {id} attempt=2 took=84µs");
+    let text = gone(Some(In::Pending), &log);
+    assert!(text.contains("acked at attempt 2, after 84µs"), "{text}");
+    // A handler that prints such a line tells nothing.
+    let forged = format!("{time}  INFO queue=orders {id} acked attempt=2 took=84µs");
+    let text = gone(Some(In::Pending), &forged);
+    assert!(text.contains("acked by a host, or cancelled"), "{text}");
+    let text = gone(Some(In::Unack), "");
+    assert!(text.contains("acked by a host of orders"), "{text}");
+    let text = gone(Some(In::Dead), "");
+    assert!(text.contains("redriven or deleted"), "{text}");
+}
+
+/// The times at which the store was read until the list has the message, counted from the first
+/// reading that knows of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_shows_what_the_counts_know_already() {
+    let store = SqliteStore::open(&SqliteOptions::memory()).await.unwrap();
+    let store: Arc<dyn Store> = Arc::new(store);
+    let queue: QueueName = "q".parse().unwrap();
+    store.set_paused(&queue, true).await.unwrap();
+    let controller = Controller {
+        store: Arc::clone(&store),
+        queues: vec![queue.clone()],
+        host: None,
+        read_only: false,
+    };
+    let (mut channels, _desk) = controller.open(Arc::new(LogRing::default()));
+    let look = Query::Messages {
+        queue: queue.clone(),
+        state: In::Pending,
+        offset: 0,
+        limit: 10,
+        filter: Filter::default(),
+    };
+    channels.commands.send(Command::Query(look)).unwrap();
+    let listed = |snapshot: &Snapshot| match &snapshot.seen {
+        QueryResult::Messages { records, .. } => Some(records.len()),
+        _ => None,
+    };
+    let is_empty = |snapshot: &Arc<Snapshot>| listed(snapshot) == Some(0);
+    channels.snapshots.wait_for(is_empty).await.unwrap();
+    let message = NewMessage {
+        due: Due::In(Duration::from_hours(1)),
+        ..NewMessage::new("x")
+    };
+    store.send(&queue, &[message]).await.unwrap();
+    let mut readings = std::collections::BTreeSet::new();
+    loop {
+        channels.snapshots.changed().await.unwrap();
+        let snapshot = Arc::clone(&channels.snapshots.borrow_and_update());
+        if listed(&snapshot) == Some(1) {
+            break;
+        }
+        if snapshot.queues[0].overview.counts.pending == 1 {
+            readings.insert(snapshot.read_at);
+        }
+        assert!(readings.len() < 5, "the list has not followed");
+    }
+}
+
+#[test]
+fn the_end_of_a_backlog_is_foreseen_while_it_falls() {
+    for size in [(200, 60), (120, 40), (80, 24)] {
+        let mut sample = Sample::new(theme(), size);
+        let ready = |sample: &mut Sample, left: u64| {
+            sample.now += Duration::from_secs(1);
+            let now = sample.now;
+            sample.change(|snapshot| {
+                orders(snapshot).read_at = now;
+                orders(snapshot).overview.counts.ready = left;
+            });
+        };
+        for n in 0..20 {
+            ready(&mut sample, 40_000 + n);
+        }
+        let rising = text(&mut sample);
+        assert!(
+            !rising.contains("done in") && !rising.contains(" left"),
+            "{rising}"
+        );
+        for n in 0..20 {
+            ready(&mut sample, 40_000 - n * 100);
+        }
+        // 38,100 at 100 a second.
+        let falling = text(&mut sample);
+        assert!(falling.contains("6m 21s"), "{falling}");
+    }
+}
