@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::Style;
+use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, BorderType, Clear, Widget};
 
@@ -282,7 +282,8 @@ fn panel(theme: Theme, title: Line<'static>, area: Rect, buffer: &mut Buffer) ->
 
 /// A title of a panel.
 fn title(theme: Theme, text: &str) -> Line<'static> {
-    Line::styled(format!(" {text} "), theme.accent())
+    let style = theme.accent().remove_modifier(Modifier::DIM);
+    Line::styled(format!(" {text} "), style)
 }
 
 /// A box around a screen where there is room for one; what is left.

@@ -174,25 +174,43 @@ fn svg_shapes(svg: &mut String, (x, y): (usize, usize), text: &str, look: &str) 
         let length = same.len() * width;
         let (top, thick) = (y * 8, height * 8);
         // Eighths of a pixel: left, top, width, height.
-        let place = match same[0] {
+        let (left, wide, middle) = (at * 8, length * 8, top + thick / 2 - 4);
+        let center = left + width * 4 - 4;
+        let line = |from, to| (from, middle, to - from, 8);
+        let upright = |from, to| (center, from, 8, to - from);
+        let (end, bottom) = (left + wide, top + thick);
+        let places = match same[0] {
             c @ '▁'..='█' => {
                 let eighths = (c as usize - '▁' as usize + 1) * height;
-                Some((at * 8, top + thick - eighths, length * 8, eighths))
+                vec![(left, bottom - eighths, wide, eighths)]
             }
-            '─' => Some((at * 8, top + thick / 2 - 4, length * 8, 8)),
-            '░' => Some((at * 8, top + thick - 2 * height, length * 8, 2 * height)),
-            _ => None,
+            '░' => vec![(left, top, wide, thick)],
+            '─' => vec![line(left, end)],
+            '│' if same.len() == 1 => vec![upright(top, bottom)],
+            '╭' => vec![line(center, end), upright(middle, bottom)],
+            '╮' => vec![line(left, center + 8), upright(middle, bottom)],
+            '╰' => vec![line(center, end), upright(top, middle + 8)],
+            '╯' => vec![line(left, center + 8), upright(top, middle + 8)],
+            '┴' => vec![line(left, end), upright(top, middle)],
+            _ => Vec::new(),
         };
         at += length;
-        let Some((left, top, wide, high)) = place else {
+        if places.is_empty() {
             rest.extend(same);
             continue;
+        }
+        let faint = if same[0] == '░' {
+            " fill-opacity=\"0.2\""
+        } else {
+            ""
         };
-        let [left, top, wide, high] = [left, top, wide, high].map(pixels);
-        let _ = writeln!(
-            svg,
-            "<rect x=\"{left}\" y=\"{top}\" width=\"{wide}\" height=\"{high}\" {look}/>"
-        );
+        for (left, top, wide, high) in places {
+            let [left, top, wide, high] = [left, top, wide, high].map(pixels);
+            let _ = writeln!(
+                svg,
+                "<rect x=\"{left}\" y=\"{top}\" width=\"{wide}\" height=\"{high}\" {look}{faint}/>"
+            );
+        }
         rest.extend(same.iter().map(|_| ' '));
     }
     rest

@@ -67,13 +67,14 @@ pub(super) fn draw(state: &State, now: Instant, area: Rect, buffer: &mut Buffer)
 /// Those that have been there longest, for a small place.
 pub(super) fn few(state: &State, now: Instant, area: Rect, buffer: &mut Buffer) {
     let theme = state.settings.theme;
+    let room = usize::from(area.width).saturating_sub(31);
     let line = |delivery: &InFlight| {
         Line::raw(format!(
-            " {} {:>8} {:>9}  {}",
+            " {} {:>5} {:>8}  {}",
             short_id(delivery.id.as_str(), 13),
             attempt(delivery),
             runs(delivery, now),
-            safe(delivery.queue.as_str(), 20)
+            safe(delivery.queue.as_str(), room)
         ))
     };
     let mut lines: Vec<Line<'static>> = (state.snapshot.in_flight.iter())

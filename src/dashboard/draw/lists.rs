@@ -218,7 +218,7 @@ pub(super) fn groups(state: &State, now: Instant, area: Rect, buffer: &mut Buffe
     let mut lines = vec![
         Line::from(head),
         Line::styled(
-            format!(" {:>8}  {:<TIME$}  REASON", "COUNT", "LATEST"),
+            format!(" {:>6}  {:<TIME$}  REASON", "COUNT", "LATEST"),
             theme.dim(),
         ),
     ];
@@ -242,13 +242,13 @@ pub(super) fn groups(state: &State, now: Instant, area: Rect, buffer: &mut Buffe
                 (
                     group.count,
                     until(group.latest_ms, now_ms),
-                    safe(&group.reason, width.saturating_sub(28)),
+                    safe(&group.reason, width.saturating_sub(26)),
                 )
             });
             for (at, (count, latest, reason)) in
                 std::iter::once(all).chain(others).enumerate().skip(first)
             {
-                let text = format!("{:>8}  {latest:<TIME$}  {reason}", short_number(count));
+                let text = format!("{:>6}  {latest:<TIME$}  {reason}", short_number(count));
                 lines.push(row(theme, at == state.selected, &text, Style::new()));
             }
             if cut {

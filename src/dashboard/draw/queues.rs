@@ -97,6 +97,10 @@ pub(super) fn table(
         let mut line = row(state, view, now, (&columns, name_width, is_narrow));
         if at == selected {
             line.spans[0] = Span::raw(">");
+            // A colour would be a block in the reversed line.
+            for span in &mut line.spans {
+                span.style = Style::new();
+            }
             let blanks = width.saturating_sub(line.width());
             line.spans.push(Span::raw(" ".repeat(blanks)));
             line = line.patch_style(theme.selected());

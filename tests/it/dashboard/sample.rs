@@ -132,7 +132,7 @@ fn totals(second: u64) -> Totals {
     Totals {
         sent: second * 120 + second * second,
         acked: second * 110 + second * second / 2,
-        nacked: second * 4 / 3,
+        nacked: second * 2,
         ..Totals::default()
     }
 }
