@@ -175,7 +175,8 @@ fn svg_shapes(svg: &mut String, (x, y): (usize, usize), text: &str, look: &str) 
         let (top, thick) = (y * 8, height * 8);
         // Eighths of a pixel: left, top, width, height.
         let (left, wide, middle) = (at * 8, length * 8, top + thick / 2 - 4);
-        let center = left + width * 4 - 4;
+        let center_of = |x: usize| x * 8 + width * 4 - 4;
+        let center = center_of(at);
         let line = |from, to| (from, middle, to - from, 8);
         let upright = |from, to| (center, from, 8, to - from);
         let (end, bottom) = (left + wide, top + thick);
@@ -186,7 +187,9 @@ fn svg_shapes(svg: &mut String, (x, y): (usize, usize), text: &str, look: &str) 
             }
             '░' => vec![(left, top, wide, thick)],
             '─' => vec![line(left, end)],
-            '│' if same.len() == 1 => vec![upright(top, bottom)],
+            '│' => (0..same.len())
+                .map(|n| (center_of(at + n * width), top, 8, thick))
+                .collect(),
             '╭' => vec![line(center, end), upright(middle, bottom)],
             '╮' => vec![line(left, center + 8), upright(middle, bottom)],
             '╰' => vec![line(center, end), upright(top, middle + 8)],

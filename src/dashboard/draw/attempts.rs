@@ -108,7 +108,7 @@ pub(super) fn bars(state: &State, view: &QueueView, area: Rect) -> Vec<Line<'sta
     let line = |column: &Attempts| {
         let look = style(theme, column);
         Line::from(vec![
-            Span::styled(format!(" {:<6}", column.name), look),
+            Span::styled(format!(" {:<5} ", column.name), look),
             Span::styled(format!("{:>counts$} ", marked(column)), look),
             Span::styled(
                 bar(column.number, room),

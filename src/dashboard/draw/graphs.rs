@@ -71,10 +71,11 @@ pub(super) fn bands(state: &State, view: &QueueView, area: Rect) -> Vec<Line<'st
             theme.bad().remove_modifier(Modifier::BOLD),
         ),
     ];
-    // What comes and what is done are of one scale.
-    let highest = bands[0].highest.max(bands[1].highest);
-    bands[0].highest = highest;
-    bands[1].highest = highest;
+    // Of one scale: what fails is seen as the part that it is of all.
+    let highest = bands.iter().map(|band| band.highest).fold(0.0, f64::max);
+    for band in &mut bands {
+        band.highest = highest;
+    }
     let rows = usize::from(area.height);
     let has_axis = rows >= ROWS_OF_AXIS;
     let gaps = if rows >= ROWS_OF_GAPS { 2 } else { 0 };
