@@ -9,7 +9,7 @@ use ratatui::text::Line;
 
 use super::pipeline::gauge;
 use super::{columns, frame, put, row, safe, short, short_id, wait};
-use crate::control::InFlight;
+use crate::control::InFlightDelivery;
 use crate::dashboard::state::State;
 use crate::text::short_number;
 
@@ -68,7 +68,7 @@ pub(super) fn draw(state: &State, now: Instant, area: Rect, buffer: &mut Buffer)
 pub(super) fn few(state: &State, now: Instant, area: Rect, buffer: &mut Buffer) {
     let theme = state.settings.theme;
     let room = usize::from(area.width).saturating_sub(31);
-    let line = |delivery: &InFlight| {
+    let line = |delivery: &InFlightDelivery| {
         Line::raw(format!(
             " {} {:>5} {:>8}  {}",
             short_id(delivery.id.as_str(), 13),
@@ -91,12 +91,12 @@ pub(super) fn few(state: &State, now: Instant, area: Rect, buffer: &mut Buffer) 
     put(lines, area, buffer);
 }
 
-fn attempt(delivery: &InFlight) -> String {
+fn attempt(delivery: &InFlightDelivery) -> String {
     let [attempt, of] = [delivery.attempt, delivery.attempts_max].map(|n| short_number(n.into()));
     format!("{attempt}/{of}")
 }
 
-fn runs(delivery: &InFlight, now: Instant) -> String {
+fn runs(delivery: &InFlightDelivery, now: Instant) -> String {
     if delivery.finished {
         return "settling".to_owned();
     }
@@ -104,7 +104,7 @@ fn runs(delivery: &InFlight, now: Instant) -> String {
 }
 
 /// The time that is left of a lease, as a gauge.
-fn left_of_lease(delivery: &InFlight, now: Instant) -> String {
+fn left_of_lease(delivery: &InFlightDelivery, now: Instant) -> String {
     let ms = |from, to: Instant| {
         let time = to.saturating_duration_since(from);
         u64::try_from(time.as_millis()).unwrap_or(u64::MAX)

@@ -114,7 +114,7 @@ fn an_empty_payload_is_not_called_missing() {
     let mut sample = Sample::new(theme(), (120, 40));
     sample.type_in("2");
     sample.change(|snapshot| {
-        let QueryResult::Messages { records, .. } = &mut snapshot.seen else {
+        let QueryResult::Messages { records, .. } = &mut snapshot.result else {
             panic!("there are messages");
         };
         for record in Arc::make_mut(records) {
@@ -127,7 +127,7 @@ fn an_empty_payload_is_not_called_missing() {
     assert!(!list.contains("missing"), "{list}");
     sample.enter();
     sample.change(|snapshot| {
-        let QueryResult::Message { record, .. } = &mut snapshot.seen else {
+        let QueryResult::Message { record, .. } = &mut snapshot.result else {
             panic!("there is a message");
         };
         Arc::make_mut(record.as_mut().unwrap()).payload = Some(Vec::new());
@@ -145,7 +145,7 @@ fn the_json_of_a_payload_is_shown_as_it_was_sent() {
     sample.type_in("2");
     sample.enter();
     sample.change(|snapshot| {
-        let QueryResult::Message { record, .. } = &mut snapshot.seen else {
+        let QueryResult::Message { record, .. } = &mut snapshot.result else {
             panic!("there is a message");
         };
         let payload = r#"{"z":1.10,"big":123456789012345678901234567890,"z":2,"a":1}"#;
@@ -306,14 +306,14 @@ fn a_message_that_was_acked_is_called_acked() {
         }
         if let Some(last) = last {
             sample.change(|snapshot| {
-                let QueryResult::Message { record, .. } = &mut snapshot.seen else {
+                let QueryResult::Message { record, .. } = &mut snapshot.result else {
                     panic!("there is a message");
                 };
                 Arc::make_mut(record.as_mut().unwrap()).state = last;
             });
         }
         sample.change(|snapshot| {
-            let QueryResult::Message { record, .. } = &mut snapshot.seen else {
+            let QueryResult::Message { record, .. } = &mut snapshot.result else {
                 panic!("there is a message");
             };
             *record = None;
@@ -358,7 +358,7 @@ async fn a_list_shows_what_the_counts_know_already() {
         filter: Filter::default(),
     };
     channels.commands.send(Command::Query(look)).unwrap();
-    let listed = |snapshot: &Snapshot| match &snapshot.seen {
+    let listed = |snapshot: &Snapshot| match &snapshot.result {
         QueryResult::Messages { records, .. } => Some(records.len()),
         _ => None,
     };

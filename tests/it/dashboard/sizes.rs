@@ -92,7 +92,7 @@ fn fill(snapshot: &mut Snapshot, numbers: &[u64]) {
         failed: next(),
         total: Some(next()),
     });
-    match &mut snapshot.seen {
+    match &mut snapshot.result {
         QueryResult::Messages { records, .. } => {
             for record in Arc::make_mut(records) {
                 record.attempts = u32::try_from(next() % (1 << 32)).unwrap();
