@@ -15,13 +15,15 @@ use wasmtime::PoolingAllocationConfig;
 use wasmtime::component::Component;
 use wasmtime::{Config, Enabled, InstanceAllocationStrategy};
 
+use self::bindings::ConsumerPre;
 use self::cache::Cache;
 use self::compile::{Compiler, Refusal};
 use self::http::HttpClient;
-use self::imports::{ConsumerPre, SharedContext, State};
+use self::imports::{SharedContext, State};
 use crate::files;
 use crate::text::{hex, printable};
 
+mod bindings;
 mod bulk;
 mod cache;
 mod check;
@@ -35,7 +37,6 @@ mod imports;
 mod limits;
 mod outbox;
 mod permissions;
-mod requests;
 mod run;
 mod run_lines;
 mod secrets;

@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 use wasmtime::component::{Component, Linker};
 use wasmtime::{Engine, OutOfMemory};
 
-use super::imports::{ConsumerPre, State};
+use super::bindings::ConsumerPre;
+use super::imports::State;
 use super::{ComponentFile, HandlerError, Limits, bulk, check, config, imports, no_pool, pool};
 
 /// A compilation that takes longer is told of.

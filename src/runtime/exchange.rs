@@ -15,7 +15,7 @@ use wasmtime_wasi_http::{Error, WasiBody};
 use super::connections::Cut;
 use super::run_lines::of_this_run;
 use super::shares::Held;
-use super::timed::Timed;
+use super::timed::{Timed, broken};
 
 /// Bytes that are read ahead of a response.
 const READ_AHEAD: usize = 64 * 1024;
@@ -104,14 +104,4 @@ pub(super) async fn exchange(
         Ok(())
     };
     Ok((response, Box::new(rest)))
-}
-
-pub(super) fn broken(error: &hyper::Error) -> Error {
-    if error.is_parse() {
-        Error::HttpProtocolError
-    } else if error.is_incomplete_message() {
-        Error::HttpResponseIncomplete
-    } else {
-        Error::ConnectionTerminated
-    }
 }

@@ -11,25 +11,20 @@ use wasmtime_wasi::p2::{SocketError, SocketResult, TcpSocket, UdpSocket};
 use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
-use self::dqhost::queue::outbox::{NewMessage, SendError};
-use self::wasi::logging::logging::Level as WitLevel;
+use super::bindings::Consumer;
+use super::bindings::dqhost;
+use super::bindings::dqhost::queue::outbox::{NewMessage, SendError};
+use super::bindings::wasi;
+use super::bindings::wasi::logging::logging::Level as WitLevel;
 use super::guest_log::{GuestLog, Level, Source};
 use super::http::{FIELDS_MAX, HttpClient, Requests};
 use super::limits::{Deadline, Limiter, Limits};
 use super::outbox::Outbox;
 use super::permissions::Permissions;
-use super::requests;
 use super::secrets::Secrets;
 use super::ticker::Clock;
 
-wasmtime::component::bindgen!({
-    path: "wit",
-    world: "consumer-with-logging",
-    imports: { default: trappable },
-    exports: { default: async },
-});
-
-pub(super) use self::{ConsumerWithLogging as Consumer, ConsumerWithLoggingPre as ConsumerPre};
+mod requests;
 
 /// What all runs of a host have in common.
 pub(super) struct SharedContext {

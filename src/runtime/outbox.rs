@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use super::bindings::dqhost::queue::outbox::{NewMessage as Wanted, SendError};
 use super::guest_log::GuestLog;
-use super::imports::dqhost::queue::outbox::{NewMessage as Wanted, SendError};
 use super::limits::Limits;
 use super::permissions::Permissions;
 use crate::message::{

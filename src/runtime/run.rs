@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use wasmtime::component::ResourceTableError;
 use wasmtime::{Engine, Store, Trap, UpdateDeadline};
 
+use super::bindings::ConsumerPre;
+use super::bindings::dqhost::queue::types as wit;
 use super::guest_log::{LogLine, Source, text_of};
-use super::imports::dqhost::queue::types as wit;
-use super::imports::{ConsumerPre, SharedContext, State};
+use super::imports::{SharedContext, State};
 use super::limits::{Deadline, Exceeded};
 use super::outbox::Outbox;
 use super::run_lines::RunLines;

@@ -11,8 +11,6 @@ use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
 use wasmtime_wasi_http::Error;
 
-use super::exchange::broken;
-
 /// A response's body that ends with an error when its time is over.
 pub(super) struct Timed {
     body: Incoming,
@@ -69,5 +67,15 @@ impl Body for Timed {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+pub(super) fn broken(error: &hyper::Error) -> Error {
+    if error.is_parse() {
+        Error::HttpProtocolError
+    } else if error.is_incomplete_message() {
+        Error::HttpResponseIncomplete
+    } else {
+        Error::ConnectionTerminated
     }
 }

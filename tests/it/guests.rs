@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use crate::support::{guest, guest_names};
 
 /// The example handlers that have a test here or, those that use the network or send, in `sandbox`.
-const TESTED: [&str; 28] = [
+const TESTED: [&str; 29] = [
     "checksum",
     "echo",
     "env-reader",
@@ -29,6 +29,7 @@ const TESTED: [&str; 28] = [
     "reject",
     "request-hog",
     "resource-leak",
+    "sdk-order",
     "secret-teller",
     "sleeper",
     "slow-loris-http",

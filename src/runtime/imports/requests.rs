@@ -7,7 +7,7 @@ use wasmtime_wasi_http::WasiHttpView;
 use wasmtime_wasi_http::p2::bindings::http::types::{HostOutgoingRequest, Method, Scheme};
 use wasmtime_wasi_http::p2::types::HostOutgoingRequest as Request;
 
-use super::imports::State;
+use super::State;
 
 /// The interface under the name that the library gives it.
 const TYPES: &str = "wasi:http/types@0.2.12";
