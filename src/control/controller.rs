@@ -20,6 +20,7 @@ use crate::message::QueueName;
 use crate::store::{HOST_SILENCE, Store, StoreError, StoreResult};
 
 mod commands;
+mod notices;
 mod tasks;
 mod undo;
 

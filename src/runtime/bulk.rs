@@ -13,11 +13,9 @@ use wasm_encoder::{RawSection, Section};
 use wasmparser::{BinaryReader, Chunk, CodeSectionReader, Parser, Payload};
 use wasmtime::Result;
 
-use self::module::Module;
+use self::module::{Module, reallocs};
 
-mod helper;
 mod module;
-mod reallocs;
 
 /// Components within components: real ones have two or three levels.
 const DEPTH_MAX: usize = 100;

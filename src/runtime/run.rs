@@ -104,7 +104,7 @@ impl Handler {
 
     /// Runs the handler once, in an instance of its own. Dropping the future stops the guest.
     pub async fn run(&self, call: Call) -> Report {
-        let lines = RunLines::new(&call, &self.common.secrets);
+        let lines = RunLines::new(&call.queue, &call.id, call.attempt, &self.common.secrets);
         let work = self.work(call, lines.clone());
         lines.cover(work).await
     }

@@ -6,7 +6,6 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::run::Call;
 use super::secrets::Secrets;
 use crate::text::printable;
 
@@ -36,11 +35,12 @@ struct Count {
 }
 
 impl RunLines {
-    pub(super) fn new(call: &Call, secrets: &Arc<Secrets>) -> Self {
+    /// Of the run of a message.
+    pub(super) fn new(queue: &str, id: &str, attempt: u32, secrets: &Arc<Secrets>) -> Self {
         Self(Some(Arc::new(Count {
-            queue: call.queue.clone(),
-            id: call.id.clone(),
-            attempt: call.attempt,
+            queue: queue.to_owned(),
+            id: id.to_owned(),
+            attempt,
             secrets: Arc::clone(secrets),
             admitted: AtomicUsize::new(0),
             left_out: AtomicUsize::new(0),
@@ -137,17 +137,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_a_run_starts_elsewhere_counts_for_it() {
-        let call = Call {
-            id: "id".to_owned(),
-            queue: "q".to_owned(),
-            payload: Vec::new(),
-            headers: Vec::new(),
-            attempt: 2,
-            attempts_max: 4,
-            sent_at_ms: None,
-            due_at_ms: None,
-        };
-        let lines = RunLines::new(&call, &Arc::new(Secrets::new(&[])));
+        let lines = RunLines::new("q", "id", 2, &Arc::new(Secrets::new(&[])));
         assert!(RunLines::current().is_none());
         let all = lines.clone().cover(async {
             let apart = of_this_run(async {

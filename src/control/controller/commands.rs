@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use tokio::sync::mpsc;
 
+use super::notices::{done, failed, several};
 use super::{Command, Notice, Shared, Stage, lock, tasks, undo};
 use crate::control::{is_known, not_there};
 use crate::message::{Due, MessageId, NewMessage, QueueName};
@@ -67,26 +68,6 @@ fn do_at_once(
     }
     shared.changed.notify_one();
     None
-}
-
-pub(super) fn done(text: impl Into<String>) -> Notice {
-    Notice {
-        text: text.into(),
-        failed: false,
-        made: None,
-        then: None,
-        can_undo: false,
-    }
-}
-
-pub(super) fn failed(text: impl Into<String>) -> Notice {
-    Notice {
-        text: text.into(),
-        failed: true,
-        made: None,
-        then: None,
-        can_undo: false,
-    }
 }
 
 /// Does one command. None when there is nothing to say, or when a task will say it.
@@ -228,20 +209,6 @@ fn stop_host(shared: &Shared, stage: Stage) {
             is_higher
         });
     }
-}
-
-/// The answer to what was asked of several messages.
-pub(super) fn several(did: &str, must: &str, answers: impl Iterator<Item = bool>) -> Notice {
-    let answers: Vec<bool> = answers.collect();
-    let count = answers.iter().filter(|done| **done).count();
-    if count == answers.len() {
-        let messages = if count == 1 { "message" } else { "messages" };
-        return done(format!("{count} {messages} {did}"));
-    }
-    failed(format!(
-        "{count} of {} {did}: the others do not {must}",
-        answers.len()
-    ))
 }
 
 fn stop_handler(shared: &Shared, queue: &QueueName, id: &MessageId) -> Notice {

@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use super::commands::{done, failed, several};
+use super::notices::{done, failed, several};
 use super::{Notice, Shared, lock};
 use crate::control::{UNDO_MAX, UNDO_TIME};
 use crate::message::{Due, MessageId, NewMessage, QueueName, Record, State};

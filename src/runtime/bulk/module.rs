@@ -14,8 +14,11 @@ use wasmparser::{
 };
 use wasmtime::Result;
 
-use super::helper::{Bulk, Place};
-use super::{Output, Piece, Splitter, reallocs};
+use self::helper::{Bulk, Place};
+use super::{Output, Piece, Splitter};
+
+mod helper;
+pub(super) mod reallocs;
 
 /// Helper functions of one file. A module has one for each operation and memory or table.
 const HELPERS_MAX: usize = 10_000;

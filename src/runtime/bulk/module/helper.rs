@@ -7,8 +7,8 @@ use wasm_encoder::{BlockType, FuncType, Function, InstructionSink, RefType, ValT
 use wasmparser::{MemoryType, Operator, TableType};
 use wasmtime::Result;
 
-use super::Piece;
-use super::module::{Added, Module, nth};
+use super::{Added, Module, nth};
+use crate::runtime::bulk::Piece;
 
 /// The parameters of a bulk operation: where to, what or where from, how much.
 const TO: u32 = 0;

@@ -12,8 +12,8 @@ use wasmparser::{
 };
 use wasmtime::Result;
 
-use super::DEPTH_MAX;
-use super::module::{Added, nth};
+use super::{Added, nth};
+use crate::runtime::bulk::DEPTH_MAX;
 
 /// The longest text or list from one component to another, in bytes: 2 to 30 milliseconds of work.
 const LENGTH_MAX: i32 = 4 * 1024 * 1024;
@@ -22,7 +22,7 @@ const LENGTH_MAX: i32 = 4 * 1024 * 1024;
 const NOWHERE: i32 = -16;
 
 /// Names of such functions in one file. Mostly it is one.
-pub(super) const NAMES_MAX: usize = 100;
+pub(in crate::runtime::bulk) const NAMES_MAX: usize = 100;
 
 /// Core functions of one component.
 const FUNCTIONS_MAX: usize = 1_000_000;
@@ -48,7 +48,7 @@ struct Found<'a> {
 
 /// The names under which core modules export the `realloc` functions of a file. None if there are
 /// not at least two components: what passes between a guest and the host has limits of its own.
-pub(super) fn names(bytes: &[u8]) -> Result<HashSet<&str>> {
+pub(in crate::runtime::bulk) fn names(bytes: &[u8]) -> Result<HashSet<&str>> {
     let mut found = Found::default();
     let mut levels: Vec<Functions<'_>> = Vec::new();
     for payload in Parser::new(0).parse_all(bytes) {
@@ -152,13 +152,13 @@ impl<'a> Found<'a> {
 }
 
 /// Whether a function can be a `realloc`.
-pub(super) fn is_type_of_one(function: &wasmparser::FuncType) -> bool {
+pub(in crate::runtime::bulk) fn is_type_of_one(function: &wasmparser::FuncType) -> bool {
     use wasmparser::ValType::I32;
     function.params() == [I32; PARAMETERS] && function.results() == [I32]
 }
 
 /// A `realloc` that makes no room for what is too long, and otherwise calls this one.
-pub(super) fn guard(function: u32) -> Added {
+pub(in crate::runtime::bulk) fn guard(function: u32) -> Added {
     let mut body = Function::new([]);
     let mut code = body.instructions();
     code.local_get(3).i32_const(LENGTH_MAX).i32_gt_u();
