@@ -199,8 +199,9 @@ mistakes! {
         "  if #new.kept > 0 then redis.call('ZADD', keys.dedup, unpack(new.kept)) end\n" => ""];
     // All that is due is moved at once (delayqueue: `unpack` fails at 8,000).
     "unbounded", Redis, herd, "is still ready", [Source "store/redis/advance.rs":
-        "step(&scripts::PENDING_TO_READY, keys, ADVANCE_STEP)" =>
-        "step(&scripts::PENDING_TO_READY, keys, if crate::mutant::is(\"unbounded\") { 100_000 } else { ADVANCE_STEP })"];
+        "scripts::PENDING_TO_READY.call(k, scripts::NO_MORE);\n    command.arg(ADVANCE_STEP);" =>
+        "scripts::PENDING_TO_READY.call(k, scripts::NO_MORE);
+    command.arg(if crate::mutant::is(\"unbounded\") { 100_000 } else { ADVANCE_STEP });"];
     // A slot is lost with each payload that is missing (delayqueue's fetch limit).
     "slot-leak", Redis, many_removed, "is still ready", [Source "host/work.rs":
         "        return (nothing_ran(Outcome::PayloadMissing), Some(slot));" =>
@@ -234,7 +235,7 @@ mistakes! {
     "counted-twice", Redis, calm, "the store counts", [Script "include/acked.lua":
         "redis.pcall('HINCRBY', stats, 'acked', #done)" => "redis.pcall('HINCRBY', stats, 'acked', #done * 2)"];
     // Scripts are loaded once, and never again.
-    "scripts-loaded-once", Redis, flushed, "is still", [Source "store/redis/connection.rs":
+    "scripts-loaded-once", Redis, flushed, "is still", [Source "store/redis/transport/connection.rs":
         "if !unknown.is_empty() {" =>
         "if !unknown.is_empty() && !crate::mutant::is_again(\"scripts-loaded-once\") {"];
     // An error of the store ends the loop for good.
@@ -295,21 +296,21 @@ mistakes! {
             } else {
                 \"DELETE FROM messages WHERE seq = ?1 AND token = ?2 AND queue = ?3 AND id = ?4 AND state = 4\"
             },\n"];
-    "file-forgets-ids", File, calm, "runs twice as attempt 1", [Source "store/sqlite/deliver.rs":
+    "file-forgets-ids", File, calm, "runs twice as attempt 1", [Source "store/sqlite/send.rs":
         "            if !window.is_zero() {" => "            if !window.is_zero() && !crate::mutant::is(\"file-forgets-ids\") {"];
-    "file-early", File, calm, "ms early", [Source "store/sqlite/deliver.rs":
-        "first_up_to(change, State::Pending, signed(change.now.ms))?" =>
-        "first_up_to(change, State::Pending, signed(change.now.ms) + i64::from(crate::mutant::is(\"file-early\")) * 900)?"];
-    "file-short-leases", File, calm, "before its lease", [Source "store/sqlite/deliver.rs":
-        "first_up_to(change, State::Unack, signed(change.now.ms))?" =>
-        "first_up_to(change, State::Unack, signed(change.now.ms) + i64::from(crate::mutant::is(\"file-short-leases\")) * 1900)?"];
+    "file-early", File, calm, "ms early", [Source "store/sqlite/advance.rs":
+        "first_up_to(tx, State::Pending, signed(tx.now.ms))?" =>
+        "first_up_to(tx, State::Pending, signed(tx.now.ms) + i64::from(crate::mutant::is(\"file-early\")) * 900)?"];
+    "file-short-leases", File, calm, "before its lease", [Source "store/sqlite/advance.rs":
+        "first_up_to(tx, State::Unack, signed(tx.now.ms))?" =>
+        "first_up_to(tx, State::Unack, signed(tx.now.ms) + i64::from(crate::mutant::is(\"file-short-leases\")) * 1900)?"];
     "file-endless-retries", File, calm, "runs as attempt", [Source "store/sqlite/settle.rs":
         "self.retries_left - i64::from(!is_over)," =>
         "self.retries_left - i64::from(!is_over && !crate::mutant::is(\"file-endless-retries\")),"];
-    "file-forgets-expired", File, killed, "is still unack", [Source "store/sqlite/deliver.rs":
-        "        if let Some(held) = Held::of_expired(change.tx, seq)? {" =>
+    "file-forgets-expired", File, killed, "is still unack", [Source "store/sqlite/advance.rs":
+        "        if let Some(held) = Held::of_expired(tx.tx, seq)? {" =>
         "        if crate::mutant::is(\"file-forgets-expired\") {
             continue;
         }
-        if let Some(held) = Held::of_expired(change.tx, seq)? {"];
+        if let Some(held) = Held::of_expired(tx.tx, seq)? {"];
 }
