@@ -126,7 +126,9 @@ fn a_new_handler_in_rust_works_by_its_readme_alone() {
     }
     new(&folder, &["new-orders"], 0);
     symlink("../target", made.join("target")).unwrap();
-    follow(&made, &[]);
+    // The build of the test finds what it is to run beside itself.
+    let target = made.join("target");
+    follow(&made, &[("CARGO_BUILD_BUILD_DIR", target.as_path())]);
     let formatted = Command::new("cargo")
         .args(["fmt", "--check"])
         .current_dir(&made)

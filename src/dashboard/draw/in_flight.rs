@@ -18,7 +18,7 @@ const GAUGE: usize = 10;
 
 pub(super) fn draw(state: &State, now: Instant, area: Rect, buffer: &mut Buffer) {
     let theme = state.settings.theme;
-    let area = frame(theme, "In delivery", area, buffer);
+    let area = frame(theme, "In flight", area, buffer);
     let snapshot = &state.snapshot;
     let head = match &snapshot.host {
         Some(host) => format!(
@@ -59,7 +59,7 @@ pub(super) fn draw(state: &State, now: Instant, area: Rect, buffer: &mut Buffer)
         lines.push(row(theme, at == state.selected, &text, Style::new()));
     }
     if snapshot.in_flight.is_empty() && snapshot.host.is_some() {
-        lines.push(Line::styled("  nothing is in delivery", theme.dim()));
+        lines.push(Line::styled("  nothing is in flight", theme.dim()));
     }
     put(lines, area, buffer);
 }
@@ -83,7 +83,7 @@ pub(super) fn few(state: &State, now: Instant, area: Rect, buffer: &mut Buffer) 
         .collect();
     if lines.is_empty() {
         let text = match &state.snapshot.host {
-            Some(_) => " nothing is in delivery",
+            Some(_) => " nothing is in flight",
             None => " no host runs in this process",
         };
         lines.push(Line::styled(text, theme.dim()));
