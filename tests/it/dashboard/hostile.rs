@@ -66,6 +66,13 @@ fn nothing_from_outside_is_obeyed_by_the_terminal() {
     check(&bytes);
 }
 
+/// A wide list shows a part of the message beside it, so that alone is not the open message.
+fn wait_for_the_message(tty: &mut Tty) {
+    tty.wait_until("the message is open", |text| {
+        text.contains("attempts") && !text.contains("LAST FAILURE")
+    });
+}
+
 /// Every screen that shows what a message, a handler or a person has brought.
 fn look_at_all_of_it(tty: &mut Tty) {
     tty.keys("3");
@@ -79,7 +86,7 @@ fn look_at_all_of_it(tty: &mut Tty) {
     for line in ["", "j"] {
         tty.keys(line);
         tty.keys("\r");
-        tty.wait_for("attempts");
+        wait_for_the_message(tty);
         for _ in 0..3 {
             tty.keys("v");
             tty.wait_for("payload ");
@@ -88,7 +95,7 @@ fn look_at_all_of_it(tty: &mut Tty) {
         tty.wait_for("LAST FAILURE");
     }
     tty.keys("\r");
-    tty.wait_for("attempts");
+    wait_for_the_message(tty);
     tty.keys("e");
     tty.wait_for("^S sends it");
     tty.keys("\x1b");
