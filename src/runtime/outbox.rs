@@ -6,6 +6,7 @@ use super::bindings::dqhost::queue::outbox::{NewMessage as Wanted, SendError};
 use super::guest_log::GuestLog;
 use super::limits::Limits;
 use super::permissions::Permissions;
+use super::run_lines::RunLines;
 use crate::message::{
     DELAY_MS_MAX, Due, HEADERS_MAX, MessageId, NewMessage, Outgoing, PAYLOAD_MAX_DEFAULT,
     QueueName, RETRIES_MAX, headers_size,
@@ -14,19 +15,17 @@ use crate::message::{
 /// The messages of one run that wait for its ack.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    /// The id of the message that is being handled, and its queue.
-    parent: String,
-    queue: String,
+    /// Names the message that is being handled, and its queue.
+    run: RunLines,
     calls: u32,
     bytes: usize,
     taken: Vec<Outgoing>,
 }
 
 impl Outbox {
-    pub(super) fn new(parent: String, queue: String) -> Self {
+    pub(super) fn new(run: RunLines) -> Self {
         Self {
-            parent,
-            queue,
+            run,
             calls: 0,
             bytes: 0,
             taken: Vec::new(),
@@ -35,7 +34,11 @@ impl Outbox {
 
     /// The queue of the message that is being handled.
     pub(super) fn queue(&self) -> &str {
-        &self.queue
+        self.run.place().map_or("", |(queue, ..)| queue)
+    }
+
+    fn parent(&self) -> &str {
+        self.run.place().map_or("", |(_, id, _)| id)
     }
 
     pub(super) fn into_taken(self) -> Vec<Outgoing> {
@@ -51,7 +54,7 @@ impl Outbox {
         log: &GuestLog,
     ) -> Result<String, SendError> {
         self.calls = self.calls.saturating_add(1);
-        let queue = wanted.queue.as_deref().unwrap_or(&self.queue);
+        let queue = wanted.queue.as_deref().unwrap_or(self.queue());
         let queue: QueueName = queue
             .parse()
             .map_err(|error| SendError::Invalid(format!("{error}")))?;
@@ -69,7 +72,7 @@ impl Outbox {
             format!("more than {} bytes (--limit send-bytes)", limits.send_bytes)
         } else {
             self.bytes = bytes;
-            let id = MessageId::derived(&self.queue, &self.parent, self.calls);
+            let id = MessageId::derived(self.queue(), self.parent(), self.calls);
             self.taken.push(Outgoing {
                 queue,
                 message: NewMessage {

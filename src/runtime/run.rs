@@ -113,7 +113,7 @@ impl Handler {
         let started = Instant::now();
         let _ticking = self.common.clock.go();
         let deadline = Deadline::new(self.common.limits);
-        let outbox = Outbox::new(call.id.clone(), call.queue.clone());
+        let outbox = Outbox::new(lines.clone());
         let mut store = self.store(deadline.clone(), outbox);
         let result = {
             let mut work = std::pin::pin!(async {

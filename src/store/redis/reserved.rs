@@ -13,8 +13,8 @@ pub(super) fn reservation(k: &Keys, wanted: Reservation, prefetch: &[MessageId])
         First::Ready => (&k.ready, &k.retry),
         First::Retry => (&k.retry, &k.ready),
     };
-    let payloads = prefetch.iter().map(|id| k.message(id));
-    let given: Vec<String> = [one, other].into_iter().cloned().chain(payloads).collect();
+    let payloads: Vec<String> = prefetch.iter().map(|id| k.message(id)).collect();
+    let given: Vec<&String> = [one, other].into_iter().chain(&payloads).collect();
     let mut command = scripts::READY_TO_UNACK.call(k, &given);
     command
         .arg(wanted.max.min(BATCH_MAX))

@@ -96,12 +96,14 @@ impl Script {
     }
 
     fn command<G: AsRef<[u8]>>(&self, name: &str, k: &Keys, given: &[G]) -> Cmd {
+        let count = given.len();
         let mut given = given.iter().map(AsRef::as_ref);
         let listed = self.keys.iter().map(|key| match key {
             Some(key) => Some(key(k).as_bytes()),
             None => given.next(),
         });
-        let mut keys: Vec<&[u8]> = listed.flatten().collect();
+        let mut keys: Vec<&[u8]> = Vec::with_capacity(self.keys.len() + count);
+        keys.extend(listed.flatten());
         debug_assert!(keys.len() == self.keys.len(), "a key is not given");
         keys.extend(given);
         let mut command = redis::cmd(name);

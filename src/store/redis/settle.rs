@@ -140,10 +140,15 @@ impl RedisStore {
             .into_iter()
             .map(|(queue, messages)| (self.keys(queue), messages))
             .collect();
-        let mut given = vec![k.message(&claim.id)];
-        for (to, messages) in &queues {
-            given.extend(target(to).map(String::clone));
-            given.extend(messages.iter().map(|sent| to.message(&sent.id)));
+        let own = k.message(&claim.id);
+        let payloads: Vec<Vec<String>> = queues
+            .iter()
+            .map(|(to, messages)| messages.iter().map(|sent| to.message(&sent.id)).collect())
+            .collect();
+        let mut given = vec![&own];
+        for ((to, _), payloads) in queues.iter().zip(&payloads) {
+            given.extend(target(to));
+            given.extend(payloads);
         }
         let mut command = scripts::ACK_AND_SEND.call(k, &given);
         add_claim(&mut command, claim);
