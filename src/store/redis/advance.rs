@@ -54,9 +54,10 @@ pub(super) fn since(answered: Instant, advanced: Advanced) -> Advanced {
     }
 }
 
-/// Time from now on, as the scripts say it; none for what is not in sight.
-fn from_now(us: i64) -> Option<Duration> {
-    u64::try_from(us).ok().map(Duration::from_micros)
+/// Time from now on, of what a script said when it answered; none for what is not in sight.
+fn from_now(us: i64, answered: Instant) -> Option<Duration> {
+    let told = u64::try_from(us).ok().map(Duration::from_micros)?;
+    Some(told.saturating_sub(answered.elapsed()))
 }
 
 fn ids(values: &[Value]) -> Vec<&[u8]> {
@@ -127,8 +128,7 @@ impl Advance for RedisStore {
         let command = promote(&k, self.walks.next(&k.wake));
         let promoted = self.one(&self.work, ADVANCE, command).await?;
         let answered = Instant::now();
-        let advanced = self.after_promotion(queue, &k, promoted).await?;
-        Ok(since(answered, advanced))
+        self.after_promotion(queue, &k, promoted, answered).await
     }
 }
 
@@ -139,6 +139,7 @@ impl RedisStore {
         queue: &QueueName,
         k: &Keys,
         answer: Vec<Value>,
+        answered: Instant,
     ) -> StoreResult<Advanced> {
         let unexpected = || unexpected(&self.name, ADVANCE);
         let promoted = Promoted::read(&answer).ok_or_else(unexpected)?;
@@ -154,16 +155,20 @@ impl RedisStore {
             commands.push(persist(k, &promoted.expiring, false));
         }
         let mut answers = self.work.run(ADVANCE, &commands).await?.into_iter();
+        // Each script counts from its own time.
+        let (again, mut due_asked, mut lease_asked) = (Instant::now(), answered, answered);
         let mut next = || answers.next().unwrap_or(Value::Nil);
         let (mut due, mut lease_end) = (promoted.due, promoted.lease_end);
         let (mut expired, mut dead_lettered, mut dropped, mut adopted) = (0, 0, 0, 0);
         let mut found_expiring = false;
         if ends {
             (expired, lease_end) = decode(&self.name, ADVANCE, next())?;
+            lease_asked = again;
             (dead_lettered, dropped) = self.after_dead_lettering(queue, k, next()).await?;
         }
         if !promoted.cut.is_empty() {
             (adopted, due) = decode(&self.name, ADVANCE, next())?;
+            due_asked = again;
         }
         if !promoted.expiring.is_empty() {
             let found: Vec<u64> = decode(&self.name, ADVANCE, next())?;
@@ -186,7 +191,10 @@ impl RedisStore {
                 || expired >= FAIL_STEP
                 || hurries,
             waiting: promoted.waiting || expired + adopted > 0,
-            next_in: from_now(due).into_iter().chain(from_now(lease_end)).min(),
+            next_in: from_now(due, due_asked)
+                .into_iter()
+                .chain(from_now(lease_end, lease_asked))
+                .min(),
         })
     }
 

@@ -52,10 +52,11 @@ impl Deliver for RedisStore {
         let advanced = async {
             let promoted = promoted.map_err(|error| self.work.error(ADVANCE, &error))?;
             let promoted = decode(&self.name, ADVANCE, promoted)?;
-            self.after_promotion(queue, &k, promoted).await
+            self.after_promotion(queue, &k, promoted, answered).await
         };
         // Each is seen to, whatever came of the other.
         let advanced = advanced.await;
+        let known = Instant::now();
         let reserved = answer
             .map_err(|error| self.work.error(RESERVE, &error))
             .and_then(|answer| decode(&self.name, RESERVE, answer))
@@ -67,7 +68,7 @@ impl Deliver for RedisStore {
                 if deliveries.len() < taken {
                     deliveries = self.fill(queue, &k, wanted, deliveries).await?;
                 }
-                Ok((since(answered, advanced), deliveries))
+                Ok((since(known, advanced), deliveries))
             }
             // What goes wrong with some messages must not keep the others from being handled. The error
             // is the caller's when nothing is reserved.

@@ -13,9 +13,8 @@ const WORKS_WITHIN_US: u64 = 5_000_000;
 /// Unless its connections are cut so often meanwhile: each time it tries again a little later.
 const CUTS_EXCUSE: usize = 3;
 
-/// A run is seen by the witness at most so long after its lease began: handlers wait for busy cores.
-/// The mistakes that must be found end a lease 1.9 s early.
-const SEEN_WITHIN_US: u64 = 1_600_000;
+/// A run is seen by the witness at most so long after its lease began.
+const SEEN_WITHIN_US: u64 = 1_000_000;
 
 /// What follows a run begins after its lease, or after the delay of a nack.
 pub(super) fn wait_for_their_time(id: &str, message: &Message, wrong: &mut Vec<Violation>) {

@@ -137,9 +137,9 @@ fn next_in(told: Option<Duration>, at: Option<Span>, now: Span) -> Checked {
     let told = told.map(|told| u64::try_from(told.as_millis()).unwrap());
     match (told, at) {
         (None, None) => Ok(()),
-        // The rest of a millisecond is kept neither here nor by the store.
+        // The rest of a millisecond is not kept here.
         (Some(next), Some(at))
-            if at.from.saturating_sub(now.to + 2) <= next
+            if at.from.saturating_sub(now.to + 1) <= next
                 && next <= at.to.saturating_sub(now.from) =>
         {
             Ok(())
