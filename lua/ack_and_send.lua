@@ -1,6 +1,7 @@
 #!lua
 -- ack_and_send: a message is done, and what its handler sent is accepted in the same step.
--- unack -> (nowhere); each new message (nowhere) -> ready when already due, else -> pending
+-- unack -> (nowhere)
+-- each new message: (nowhere) -> ready when already due, else -> pending
 --
 -- KEYS[1] {dp:<queue>}:unack      zset  id -> end of the lease, unix seconds
 -- KEYS[2] {dp:<queue>}:retry:cnt  hash  id -> retries left
@@ -18,8 +19,8 @@
 --         seven for each message as in `send`, the last "". At most 1,000 messages in all.
 --
 -- Returns a list of one: 1, or 0 when the lease is lost; then nothing is touched and nothing sent.
--- An id that is there already, that of the message itself too, is passed over as in `send`. Of ids that are
--- on record without their payload, 20 are looked for; the others count as in line, and have it again.
+-- An id that is there already, that of the message itself too, is passed over as in `send`. Of ids
+-- without their payload, 20 are looked for. The others count as in line, and get their payload again.
 -- Crash safety: one script, all or nothing. A repeat answers 0 and sends nothing more.
 -- Not allow-oom: a full Redis refuses it before anything is written, and the lease goes on.
 -- include: clock

@@ -17,14 +17,18 @@
 -- KEYS[13] {dp:<queue>}:moving:was hash  id -> "state:ms"
 -- KEYS[14] {dp:<queue>}:stats      hash  totals
 -- KEYS[14+i] {dp:<queue>}:msg:<id> string  the payload of id i
--- ARGV five for each id, at most 100 (see `audit`): id, the sum of bits that `audit` answered, the
---      number of the KEYS of its only state from now on (0: nothing is kept of it; 6, where it is no
---      dead letter yet: it becomes a dead letter), and for its history, when it becomes a dead letter, class and reason,
---      which need no escapes in JSON
+-- ARGV five for each id, at most 100 (see `audit`):
+--      id
+--      the sum of bits that `audit` answered
+--      the number of the KEYS of its only state from now on; 0 when nothing is kept of it
+--      class and reason for its history if it becomes a dead letter (6); they need no escapes in JSON
 --
--- Returns for each id 1 done; 0 it is not, or not all of it, as it was found, nothing or not all was
--- done, look again; -1 it cannot be done since a key has a wrong type.
--- Crash safety: one script for each id's whole repair; it is put where it goes before it is taken
+-- Returns for each id:
+-- *  1 done
+-- *  0 it is not as it was found, so nothing or not all was done: look again
+-- * -1 it cannot be done, since a key has a wrong type
+--
+-- Crash safety: one script for each id's whole repair. It is put where it goes before it is taken
 -- from where it was. A repeat finds other bits and does nothing.
 -- include: clock
 -- include: fail

@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
--- cancel: take back one message that waits. One at a time: its cost grows with the length of the
--- two lists (15 ms at 1,000,000 ids), which is the price of keeping them as delayqueue has them.
+-- cancel: take back one message that waits.
+-- One at a time: its cost grows with the length of the two lists (15 ms at 1,000,000 ids).
+-- That is the price of lists as delayqueue has them.
 -- pending, ready, retry -> (nowhere)
 --
 -- KEYS[1]  {dp:<queue>}:pending    zset    id -> due time, unix seconds

@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- collect_garbage: dead-letter what is out of retries or rejected. The payload, headers and history stay.
--- garbage -> dead letter; or (nowhere), when neither payload nor retries are left of the id; or out of
--- garbage alone, when the id was sent again and is in line
+-- garbage -> dead letter
+-- garbage -> (nowhere) when neither payload nor retries are left of the id
+-- out of garbage alone when the id was sent again and is in line
 --
 -- KEYS[1] {dp:<queue>}:garbage    set   ids that become dead letters
 -- KEYS[2] {dp:<queue>}:dead       zset  id -> time of death, unix seconds
@@ -21,11 +22,11 @@
 -- ARGV[1] the most to move, at most 1,000
 -- ARGV[1+i] ids that become dead letters and no others, at most 1,000; without any, those that are found
 --
--- Returns {dead_lettered, dropped, ids...}. The ids were found and are no dead letters yet: their payload has to be
--- looked at, since they are of others, or have no retries or no attempts on record. Name them in a
--- second call. Of these, 20 a call are looked for in line; the others stay for the next.
+-- Returns {dead_lettered, dropped, ids...}. The ids were found and are no dead letters yet. Their payloads
+-- have to be looked at: they are of others, or have no retries or no attempts on record. Name them in a
+-- second call. Of these, 20 a call are looked for in line. The others stay for the next.
 -- Crash safety: the id is a dead letter before it leaves garbage, in one script. Any host repeats
--- it on every pass; a repeat overwrites the same entry.
+-- it on every pass. A repeat overwrites the same entry.
 -- include: clock
 -- include: foreign
 -- include: fail
@@ -71,7 +72,7 @@ for i, id in ipairs(found) do
   elseif is_garbage[i] == 1 then
     local key = KEYS[12 + i]
     local is_there = redis.call('EXISTS', key) == 1
-    -- delayqueue takes the retries away when it gives up, and ours note an attempt: an id with retries
+    -- delayqueue takes the retries away when it gives up, and ours note an attempt. An id with retries
     -- and no attempts may have been sent again since.
     local may_be_in_line = left[i] and not tries[i]
     if may_be_in_line then looks = looks + 1 end

@@ -13,8 +13,11 @@
 -- ARGV three for each message: id, retries left, "failed:released" (the token), as
 --      `ready_to_unack` gave them out for an id that had no retries on record
 --
--- Returns for each message 1; 0 when its lease is lost or its payload is there, or 2 when what is
--- there is no payload, and then nothing of it is touched.
+-- Returns for each message:
+-- * 1 when it is forgotten
+-- * 0 when its lease is lost or its payload is there; nothing of it is touched
+-- * 2 when what is there is no payload; nothing of it is touched
+--
 -- Crash safety: one script. A repeat answers 0 and changes nothing. If nobody calls it, the lease expires,
 -- and `collect_garbage` drops the id, which still has no retries on record.
 -- include: held

@@ -21,10 +21,10 @@
 -- ARGV[2..] seven for each message: id, "state:ms", retries left or "" (a dead letter), attempts
 --           or "", headers or "", history or "", payload with a leading "+", or "" when missing
 --
--- Returns 0 when another copy has begun since, else how many messages it has seen to. It ends early after
--- 20 ids that are on record without their payload, which have to be looked for; call it with the rest.
+-- Returns 0 when another copy has begun since, else how many messages it has seen to.
+-- It ends early after 20 ids without their payload, which have to be looked for. Call it with the rest.
 -- Crash safety: one script. A message that is here already is left as it is, so a repeat makes no
--- second one; a payload that it has lost here is written again.
+-- second one. A payload that it has lost here is written again.
 -- Not allow-oom: a full Redis takes nothing in.
 -- include: clock
 -- include: run

@@ -15,8 +15,9 @@
 -- KEYS[12] {dp:<queue>}:msg:<id>   string  the payload
 -- ARGV[1]  id
 --
--- Returns {} when nothing is known of the id, else {state, unix ms or -1, retries left, attempts,
--- headers, history, payload}; "" where there is none, the payload is false when it is missing.
+-- Returns {} when nothing is known of the id.
+-- Else {state, unix ms or -1, retries left, attempts, headers, history, payload}.
+-- What there is none of is "". The payload is false when it is missing.
 -- The time is when it is due (pending), the lease expires (unack) or it died (dead).
 -- Crash safety: writes nothing.
 -- Cost: grows with the two lists when the message is in neither sorted set (10 ms at 1,000,000).

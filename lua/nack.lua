@@ -10,11 +10,13 @@
 -- KEYS[6] {dp:<queue>}:retry      list  ids, LPUSH in, RPOP out
 -- KEYS[7] {dp:<queue>}:garbage    set   ids that become dead letters
 -- KEYS[8] {dp:<queue>}:stats      hash  totals
--- ARGV five for each message: id, retries left, "failed:released" (the token),
---      delay in ms or "" for at once, the attempt as one line of JSON
+-- ARGV five for each message:
+--      id, retries left, "failed:released" (the token)
+--      delay in ms, or "" for at once
+--      the attempt as one line of JSON
 --
 -- Returns for each message 1, or 0 when its lease is lost; then nothing of it is touched.
--- Crash safety: one script. A repeat answers 0 and changes nothing; a host that dies before it
+-- Crash safety: one script. A repeat answers 0 and changes nothing. A host that dies before it
 -- lets the lease end.
 -- include: clock
 -- include: held

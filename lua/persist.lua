@@ -9,8 +9,11 @@
 -- ARGV[1] 1 when the messages are moving, else 0
 -- ARGV[1+i] id, at most 1,000
 --
--- Returns for each message 0 when its payload does not expire, else 1; or the unix ms at which it is
--- due, where that is more exact than what `moving:was` had: then it has this from now on.
+-- Returns for each message:
+-- * 0 when its payload does not expire
+-- * 1 when its expiry was taken off
+-- * the unix ms at which it is due, where that is more exact than `moving:was`, which has it from now on
+--
 -- Crash safety: one script. A repeat finds no expiry.
 -- include: clock
 -- include: foreign

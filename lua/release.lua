@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- release: give deliveries back unhandled, without costing an attempt (a host that stops).
--- unack -> ready when no attempt has failed yet, else unack -> retry; first in line in both
+-- unack -> ready when no attempt has failed yet, else unack -> retry. It is first in line in both.
 --
 -- KEYS[1] {dp:<queue>}:unack      zset  id -> end of the lease, unix seconds
 -- KEYS[2] {dp:<queue>}:retry:cnt  hash  id -> retries left; read only

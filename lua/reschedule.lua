@@ -1,6 +1,5 @@
 #!lua flags=allow-oom
--- reschedule: give one message that waits another due time. One at a time: its cost grows with the
--- length of the two lists (as that of `cancel`, and twice that when it leaves one).
+-- reschedule: give one message that waits another due time.
 -- pending -> ready or retry (due now); pending, ready, retry -> pending (due later)
 --
 -- KEYS[1] {dp:<queue>}:pending   zset    id -> due time, unix seconds
@@ -15,9 +14,13 @@
 -- ARGV[2] id
 -- ARGV[3] due ("+N": N ms from now, else unix ms)
 --
--- Returns unix ms at which it is due, -1 when a host has it in flight, 0 when no such message waits;
--- in both of these nothing is changed. What is in line already stays there when it is due now.
--- Crash safety: one script; the id is put where it goes before it is taken from where it was. A
+-- Returns:
+-- * unix ms at which it is due; what is in line already stays there when it is due now
+-- * -1 when a host has it in flight, and nothing is changed
+-- *  0 when no such message waits, and nothing is changed
+--
+-- Cost: grows with the length of the two lists, as that of `cancel`; twice that when it leaves one.
+-- Crash safety: one script. The id is put where it goes before it is taken from where it was. A
 -- repeat does the same again.
 -- include: clock
 local pending, ready, retry, due = KEYS[1], KEYS[2], KEYS[3], KEYS[6]

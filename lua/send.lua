@@ -13,15 +13,23 @@
 -- KEYS[9] {dp:<queue>}:history    hash    id -> failed attempts
 -- KEYS[9+i] {dp:<queue>}:msg:<id> string  the payload of message i
 -- ARGV[1] channel that wakes sleeping hosts
--- ARGV[2..] seven for each message: id, payload, due ("+N": N ms from now, else unix ms),
---           retries, headers as JSON or "", for how many ms after it was due its id counts as
---           there already, or 0, and what `locate` said of the id, or ""
+-- ARGV[2..] seven for each message:
+--           id
+--           payload
+--           due ("+N": N ms from now, else unix ms)
+--           retries
+--           headers as JSON, or ""
+--           the window in ms: so long after it was due its id counts as there already; or 0
+--           what `locate` said of the id, or ""
 --
--- Returns for each message its due time in unix ms, or 0 when the id was there already; then at most
--- a payload that was gone is written. -1 when nothing was done because the payload is gone and
--- something is kept of the id: ask `locate` where it is, and send it again with the answer. A
--- message that is somewhere gets its payload back and stays there; one that is nowhere is new, and
--- nothing that was kept of its id counts.
+-- Returns for each message:
+-- * its due time in unix ms
+-- *  0 when the id was there already; at most a payload that was gone is written
+-- * -1 when nothing was done, because the payload is gone and something is kept of the id
+--
+-- After -1 the caller asks `locate` where the id is, and sends again with the answer. A message that is
+-- somewhere gets its payload back and stays there. One that is nowhere is new, and what was kept of its id
+-- does not count.
 -- Crash safety: all or nothing. A sender that lost the reply sends the same ids again. What is in
 -- dedup for too long is taken out by later sends and by heartbeats.
 -- Not allow-oom: a full Redis refuses new messages before anything is written.

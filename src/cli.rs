@@ -6,17 +6,13 @@
 )]
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::builder::BoolishValueParser;
-use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 
-use crate::message::QueueName;
+use crate::format::time;
 use crate::runtime::{CHILD_COMMAND, HandlerError};
 use crate::store::StoreError;
-use crate::store::redis::KeyPrefix;
-use crate::store::sqlite::Durability;
 use crate::text::printable;
 
 /// Writes a line to stderr. If its reader is gone, the line is lost and the command goes on:
@@ -31,33 +27,44 @@ macro_rules! tell {
 mod audit;
 mod check;
 mod compile;
+mod config;
 mod dead;
+mod dev;
+mod fail_if;
 mod folder;
 mod handlers;
 mod hardening;
 mod help;
-mod idempotency;
+mod host_args;
 mod limits;
+mod lines;
+mod listen;
 mod log;
 mod move_queue;
-mod ndjson;
 mod new;
 mod number;
 mod open;
 mod payload;
 mod print;
 mod prompt;
+mod queue_limits;
 mod queues;
 mod read;
+mod reload;
 mod run;
 mod sandbox;
+mod schedule;
 mod screen;
 mod send;
+mod serve;
 mod signals;
 mod steer;
-mod time;
+mod store_args;
+mod token;
 mod up;
 mod wit;
+
+use store_args::{DurabilityArg, QueueArg, RedisArgs, SettingsArgs, StoreArgs};
 
 /// The queue that is meant when none is named.
 const DEFAULT_QUEUE: &str = "default";
@@ -82,13 +89,13 @@ struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
-    up: up::UpArgs,
+    up: host_args::UpArgs,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Handle messages (also: dqhost without a command)
-    Up(Box<up::UpArgs>),
+    Up(Box<host_args::UpArgs>),
     /// Send messages
     Send(send::SendArgs),
     /// Show how many messages are in each state, and totals
@@ -116,139 +123,33 @@ enum Command {
     /// List, send again or delete dead letters
     #[command(subcommand)]
     Dead(dead::DeadCommand),
+    /// Show, check or describe the file of settings
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+    /// Show when the schedules of dqhost.toml send messages
+    #[command(subcommand)]
+    Schedule(schedule::ScheduleCommand),
     /// Show what a handler needs, and whether it can run
     Check(check::CheckArgs),
     /// Give messages to a handler, and keep nothing
     Run(Box<run::RunArgs>),
     /// Make a folder with a new handler, ready to build and run
     New(new::NewArgs),
+    /// Build a handler on every save, and try it
+    Dev(Box<dev::DevArgs>),
     /// Write the interface files for a new handler
     Wit(wit::WitArgs),
+    /// Serve the HTTP API without handling messages
+    ///
+    /// `dqhost up --listen ADDR` serves it beside a host.
+    Serve(serve::ServeArgs),
+    /// Make tokens for the HTTP API
+    #[command(subcommand)]
+    Token(token::TokenCommand),
     /// Open the dashboard without handling messages
     Top(screen::TopArgs),
     /// List the keys of the dashboard
     Keys,
-}
-
-/// Which store to use.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = help::STORE)]
-struct StoreArgs {
-    /// Keep messages in this file, made if it is missing
-    ///
-    /// :memory: keeps nothing. Precedence: a flag, then DQHOST_DB or DQHOST_REDIS (set only one), then
-    /// REDIS_URL, then $XDG_DATA_HOME/dqhost/dqhost.db (~/.local/share/dqhost/dqhost.db).
-    #[arg(long, value_name = "PATH", conflicts_with = "redis")]
-    db: Option<PathBuf>,
-    /// Keep messages in Redis 7 or later
-    ///
-    /// Use redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss://..., unix:///PATH, any node of a cluster,
-    /// or redis+sentinel://HOST[,HOST...]/MASTER. A password is better kept in DQHOST_REDIS, REDIS_URL
-    /// or a file.
-    #[arg(long, value_name = "URL")]
-    redis: Option<String>,
-    #[command(flatten)]
-    settings: SettingsArgs,
-}
-
-/// How a store is used.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = help::STORE)]
-struct SettingsArgs {
-    /// Choose what a file survives
-    ///
-    /// full: a power cut. normal: the crash of any process, while a power cut may undo the last
-    /// moments.
-    #[arg(
-        long,
-        value_name = "LEVEL",
-        default_value = "full",
-        env = "DQHOST_DURABILITY"
-    )]
-    durability: DurabilityArg,
-    #[command(flatten)]
-    redis: RedisArgs,
-}
-
-/// How Redis is used.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = help::STORE)]
-struct RedisArgs {
-    // First: the parser forgets of a flag what the fields below have taken.
-    #[command(flatten)]
-    given: open::GivenForRedis,
-    /// Read the password of Redis from this file
-    ///
-    /// It is read again for each new connection.
-    #[arg(long, value_name = "PATH", env = "DQHOST_REDIS_PASSWORD_FILE")]
-    redis_password_file: Option<PathBuf>,
-    /// Trust the CAs in this PEM file, not the public ones
-    ///
-    /// This is for Redis that is reached by rediss://.
-    #[arg(long, value_name = "PATH", env = "DQHOST_REDIS_CA")]
-    redis_ca: Option<PathBuf>,
-    /// Show Redis this certificate, with its chain, as PEM
-    #[arg(
-        long,
-        value_name = "PATH",
-        env = "DQHOST_REDIS_CERT",
-        requires = "redis_key"
-    )]
-    redis_cert: Option<PathBuf>,
-    /// Use this key of --redis-cert, as PEM
-    #[arg(
-        long,
-        value_name = "PATH",
-        env = "DQHOST_REDIS_KEY",
-        requires = "redis_cert"
-    )]
-    redis_key: Option<PathBuf>,
-    /// Name keys dp:QUEUE:... instead of {dp:QUEUE}:...
-    ///
-    /// This fits a delayqueue without UseHashTagKey.
-    #[arg(long, env = "DQHOST_NO_HASH_TAG",
-        value_parser = BoolishValueParser::new())]
-    no_hash_tag: bool,
-    /// Begin the keys with this instead of dp
-    ///
-    /// This fits a delayqueue with UseCustomPrefix.
-    #[arg(long, value_name = "PREFIX", default_value_t, env = "DQHOST_PREFIX")]
-    prefix: KeyPrefix,
-    /// Accept a Redis that may delete messages when it is full
-    ///
-    /// Its maxmemory-policy decides that.
-    #[arg(long, env = "DQHOST_ALLOW_EVICTION",
-        value_parser = BoolishValueParser::new())]
-    allow_eviction: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum DurabilityArg {
-    Full,
-    Normal,
-}
-
-impl From<DurabilityArg> for Durability {
-    fn from(level: DurabilityArg) -> Self {
-        match level {
-            DurabilityArg::Full => Self::Full,
-            DurabilityArg::Normal => Self::Normal,
-        }
-    }
-}
-
-/// Which queue is meant.
-#[derive(Debug, Clone, Args)]
-struct QueueArg {
-    /// Use this queue
-    #[arg(
-        long,
-        short,
-        value_name = "NAME",
-        default_value = DEFAULT_QUEUE,
-        env = "DQHOST_QUEUE"
-    )]
-    queue: QueueName,
 }
 
 /// How a run of the program ended.
@@ -305,12 +206,12 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let Some(exit) = help::asked_for(&args) {
         return exit.into();
     }
-    let matches = help::command().try_get_matches_from(&args);
-    let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
-        Ok(cli) => cli,
-        Err(error) => return help::refused(&error, &args),
+    let (cli, config) = match config::parse(&args) {
+        Ok(parsed) => parsed,
+        Err(failure) => return failure.tell(&args),
     };
-    if matches!(cli.command, None | Some(Command::Up(_))) {
+    config.tell_warnings();
+    if matches!(cli.command, None | Some(Command::Up(_) | Command::Serve(_))) {
         hardening::give_up_privileges();
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread()
@@ -324,7 +225,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             return Exit::Failed.into();
         }
     };
-    let result = runtime.block_on(dispatch(cli));
+    let result = runtime.block_on(dispatch(cli, &config));
     // A read of stdin cannot be interrupted and must not keep the program alive.
     runtime.shutdown_background();
     match result {
@@ -346,10 +247,10 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     })
 }
 
-async fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
+async fn dispatch(cli: Cli, config: &config::Config) -> anyhow::Result<Exit> {
     match cli.command {
-        None => up::up(cli.up).await,
-        Some(Command::Up(args)) => up::up(*args).await,
+        None => up::up(cli.up, config).await,
+        Some(Command::Up(args)) => up::up(*args, config).await,
         Some(Command::Send(args)) => send::send(args).await,
         Some(Command::Stats(args)) => read::stats(args).await,
         Some(Command::Get(args)) => read::get(args).await,
@@ -358,10 +259,15 @@ async fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Some(Command::Reschedule(args)) => steer::reschedule(args).await,
         Some(Command::Pause(args)) => steer::pause(args).await,
         Some(Command::Resume(args)) => steer::resume(args).await,
+        Some(Command::Config(command)) => config::run(command, config),
+        Some(Command::Schedule(command)) => schedule::run(&command, config),
         Some(Command::Check(args)) => check::check(&args),
         Some(Command::Run(args)) => run::run(*args).await,
         Some(Command::New(args)) => new::new(&args),
+        Some(Command::Dev(args)) => dev::dev(*args).await,
         Some(Command::Wit(args)) => wit::wit(&args),
+        Some(Command::Serve(args)) => serve::serve(args).await,
+        Some(Command::Token(command)) => token::token(command),
         Some(Command::Top(args)) => screen::top(args).await,
         Some(Command::Keys) => screen::keys(),
         Some(Command::Move(args)) => move_queue::run(args).await,

@@ -15,7 +15,10 @@ pub use self::logs::{LogLevel, LogLine, LogRing};
 pub use self::scan::dead_ids;
 pub use crate::host::{InFlightDelivery, Quantiles, QueueReport, Stage, Summary};
 use crate::message::{Due, MessageId, NewMessage, QueueName, Record, State};
-pub use crate::store::{Counts, FailedAt, FailedSample, HostInfo, Overview, SeenHost, Totals};
+pub use crate::store::{
+    Counts, DUE_SPANS_MAX, DueAhead, DueSpan, FailedAt, FailedSample, HostInfo, Overview, SeenHost,
+    Totals,
+};
 
 pub mod controller;
 mod filter;
@@ -23,11 +26,8 @@ mod known;
 mod logs;
 mod scan;
 
-/// Dead letters that are looked at for their reasons at most; of more, the latest.
-pub const GROUPED_MAX: usize = 5000;
-
-/// Messages that a filter looks at for one page.
-pub const FILTERED_MAX: usize = 5000;
+/// Messages that a search looks at before it shows what it has found and goes on.
+pub const SEARCHED_MAX: usize = 5000;
 
 /// Bytes of a payload that a list carries for each message, which is also how far a filter reads.
 pub const LISTED_PAYLOAD_MAX: usize = 2048;
@@ -154,6 +154,15 @@ pub enum Query {
         /// The message.
         id: MessageId,
     },
+    /// When pending messages fall due.
+    Due {
+        /// The queue.
+        queue: QueueName,
+        /// The length of a span, and how many.
+        span: Duration,
+        /// See above.
+        spans: usize,
+    },
 }
 
 /// What was there to see.
@@ -169,8 +178,8 @@ pub enum QueryResult {
         records: Arc<Vec<Record>>,
         /// True when there are more behind it, or may be.
         more: bool,
-        /// True when a filter has stopped looking before the end.
-        cut: bool,
+        /// How far a search for them is.
+        searched: Searched,
     },
     /// An answer to [`Query::Groups`].
     Groups {
@@ -178,8 +187,8 @@ pub enum QueryResult {
         query: Query,
         /// The most frequent first.
         groups: Arc<Vec<Group>>,
-        /// True when only the latest [`GROUPED_MAX`] were looked at.
-        cut: bool,
+        /// How far the search for them is.
+        searched: Searched,
     },
     /// An answer to [`Query::Message`]; without a record when no such message is there any more.
     Message {
@@ -188,6 +197,24 @@ pub enum QueryResult {
         /// All that is known of it.
         record: Option<Arc<Record>>,
     },
+    /// An answer to [`Query::Due`].
+    Due {
+        /// What was asked.
+        query: Query,
+        /// When they fall due; or why this user of the store is not told.
+        ahead: Result<Arc<DueAhead>, String>,
+    },
+}
+
+/// How far a search is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Searched {
+    /// At the end, or nothing had to be searched.
+    All,
+    /// The page is full, after so many messages.
+    Enough(usize),
+    /// So many were looked at, and it goes on.
+    SoFar(usize),
 }
 
 /// Dead letters with one reason.
@@ -213,6 +240,14 @@ pub enum Bulk {
     },
     /// Remove each for good.
     Delete,
+}
+
+impl Bulk {
+    /// Put each back with the retries that it had, as fast as it goes.
+    pub const REDRIVE: Self = Self::Redrive {
+        retries: None,
+        rate: None,
+    };
 }
 
 /// What an operator asks for.

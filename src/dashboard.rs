@@ -22,15 +22,17 @@ pub mod keymap;
 mod print;
 mod prompt;
 mod rates;
+pub mod screens;
 pub mod state;
 mod terminal;
 mod theme;
 mod thread;
 pub mod update;
+mod widgets;
 
 pub use draw::{draw, key_lines};
 pub use print::{Picture, picture};
-pub use prompt::CommandParser;
+pub use prompt::{CommandParser, Named};
 pub use state::{Settings, State};
 use terminal::Unread;
 pub use theme::Theme;
@@ -53,6 +55,8 @@ pub struct Setup {
     pub settings: Settings,
     /// What understands typed lines.
     pub parser: Box<dyn CommandParser>,
+    /// The mouse selects and opens, instead of selecting text in the terminal.
+    pub mouse: bool,
     /// Where typed lines are kept from run to run; none to forget them.
     pub lines: Option<PathBuf>,
 }
@@ -79,10 +83,16 @@ async fn run_until(
     let Setup {
         settings,
         parser,
+        mouse,
         lines,
     } = setup;
     let first = Arc::clone(&channels.snapshots.borrow_and_update());
-    let mut state = State::new(settings, first, Arc::clone(&channels.logs));
+    let mut state = State::new(
+        screens::TABS[0],
+        settings,
+        first,
+        Arc::clone(&channels.logs),
+    );
     state.lines = history::load(lines.as_deref());
     let mut suspensions = signal(SignalKind::from_raw(SIGTSTP))?;
     tokio::pin!(end);
@@ -90,7 +100,7 @@ async fn run_until(
         let (mut screen, mut keys) = tokio::select! {
             biased;
             () = &mut end => return Ok(()),
-            screen = terminal::Screen::take(Arc::clone(&unread)) => (screen?, input::Input::open()?),
+            screen = terminal::Screen::take(Arc::clone(&unread), mouse) => (screen?, input::Input::open()?),
         };
         state.size = terminal::size()?;
         let shown = Shown {
@@ -192,6 +202,7 @@ fn terminal_event(event: TerminalEvent) -> Option<Event> {
     match event {
         TerminalEvent::Key(key) if key.kind != KeyEventKind::Release => Some(Event::Key(key)),
         TerminalEvent::Paste(text) => Some(Event::Paste(text)),
+        TerminalEvent::Mouse(event) => Some(Event::Mouse(event)),
         _ => None,
     }
 }
@@ -233,19 +244,24 @@ impl Frames {
         let age = self
             .last
             .map_or(Duration::MAX, |last| now.saturating_duration_since(last));
-        let shows_log = matches!(state.screen, state::Screen::Log | state::Screen::Overview);
         state.is_stale(now) != self.was_stale
             || (age >= TIMED_FRAME && state.is_timed(now))
-            || (shows_log && state.logs.added() != self.log_lines)
+            || (state.screen.shows_log() && state.logs.added() != self.log_lines)
     }
 }
 
-/// One frame of a snapshot, without a terminal.
+/// The dashboard as it is opened on a snapshot. Its query is what it wants to see of the store.
 #[must_use]
-pub fn frame_of(settings: Settings, snapshot: Snapshot, size: (u16, u16)) -> Picture {
+pub fn opened_on(settings: Settings, snapshot: Snapshot, size: (u16, u16)) -> State {
     let snapshot = Arc::new(snapshot);
-    let mut state = State::new(settings, Arc::clone(&snapshot), Arc::default());
+    let mut state = State::new(
+        screens::TABS[0],
+        settings,
+        Arc::clone(&snapshot),
+        Arc::default(),
+    );
     state.size = size;
     state.queue = snapshot.queues.first().map(|queue| queue.name.clone());
-    picture(&mut state, Instant::now())
+    state.query = state.wanted_query();
+    state
 }

@@ -146,11 +146,64 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// The content of a file that an operator has named, at most one byte more than `max`. Symbolic links are
 /// followed. A pipe is read to its end, for at most 10 s.
 pub fn read_named(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    read_if(path, max, |_| Ok(()))
+}
+
+/// How a file was chosen that tells this program what to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trust {
+    /// An operator has named it.
+    Named,
+    /// It was found at its place: only this user and root may own it, and not every user may write to it.
+    Found,
+}
+
+/// Like [`read_named`], for a file that tells this program what to do: whoever can write to it decides
+/// what this user runs. The text says who else that is, if anybody.
+///
+/// # Errors
+///
+/// The system's, or one that says why a file that was found is not used.
+pub fn read_trusted(path: &Path, max: u64, trust: Trust) -> io::Result<(Vec<u8>, Option<String>)> {
+    let mut warning = None;
+    let bytes = read_if(path, max, |file| {
+        // Whoever owns a link chooses the file.
+        let owner = other_owner(file).or_else(|| other_owner(&path.symlink_metadata().ok()?));
+        let refusal = owner.or_else(|| {
+            let is_open = file.is_file() && file.mode() & 0o002 != 0;
+            is_open.then(|| "any user of this machine can write to it".to_owned())
+        });
+        if let Some(refusal) = refusal {
+            if trust == Trust::Found {
+                return Err(io::Error::other(format!(
+                    "{refusal}; make it yours alone (chown, chmod go-w), or name it with --config"
+                )));
+            }
+            warning = Some(refusal);
+        } else if file.is_file() && file.mode() & 0o020 != 0 {
+            warning = Some("its group can write to it".to_owned());
+        }
+        Ok(())
+    })?;
+    Ok((bytes, warning))
+}
+
+fn other_owner(metadata: &Metadata) -> Option<String> {
+    let (uid, us) = (metadata.uid(), rustix::process::geteuid().as_raw());
+    (uid != us && uid != 0).then(|| format!("it belongs to user {uid}"))
+}
+
+fn read_if(
+    path: &Path,
+    max: u64,
+    accept: impl FnOnce(&Metadata) -> io::Result<()>,
+) -> io::Result<Vec<u8>> {
     let mut file = File::options()
         .read(true)
         .custom_flags(flags(OFlags::NONBLOCK | OFlags::NOCTTY))
         .open(path)?;
     let metadata = file.metadata()?;
+    accept(&metadata)?;
     if metadata.file_type().is_fifo() {
         return read_pipe(&mut file, max);
     }
@@ -197,7 +250,7 @@ fn read_pipe(pipe: &mut File, max: u64) -> io::Result<Vec<u8>> {
 
 /// True if any user of the machine can read the file: by its own mode, and by the modes of the folders
 /// that it is in.
-fn is_public(path: &Path) -> io::Result<bool> {
+pub fn is_public(path: &Path) -> io::Result<bool> {
     let path = path.canonicalize()?;
     let file = path.metadata()?;
     if !file.is_file() || file.mode() & 0o004 == 0 {

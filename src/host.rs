@@ -3,8 +3,8 @@
 //! The loop is the specification: advance, reserve as many as there are free slots, run each,
 //! settle in batches, wait. Each queue has a loop of its own, so that none waits for what the store
 //! does for another. Nothing is reserved without a free slot, so no lease runs while a message waits
-//! in memory. Beside the loops run one task that keeps leases alive, one for each queue that settles
-//! results, one that tells other hosts of this one, and one that deletes dead letters which are past
+//! in memory. Beside each loop run a task that keeps leases alive and one that settles results. The
+//! host has one that tells other hosts of this one, and one that deletes dead letters which are past
 //! their retention.
 //!
 //! After a crash at any point the leases of this host end, and the next `advance` of any host
@@ -16,25 +16,32 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tokio::sync::mpsc::unbounded_channel;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, watch};
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use self::drain::{StopHandlers, drain};
 use self::in_flight::InFlight;
-use self::queue_worker::{QueueWorker, Requeued};
+use self::queue_worker::QueueWorker;
+use self::requeued::Requeued;
+use self::slots::{SlotUser, Slots};
 use crate::message::QueueName;
 use crate::runtime::Handler;
-use crate::store::{HOST_SILENCE, HostInfo, Retention, Store, StoreError, StoreResult};
-use crate::verdict::Backoff;
+use crate::store::{HOST_SILENCE, HostInfo, Store, StoreError, StoreResult};
 
+mod current_handler;
 mod drain;
 mod error_backoff;
+mod finished;
+mod held;
 mod in_flight;
 mod leases;
 mod monitor;
 mod queue_worker;
 mod record;
+mod requeued;
 mod retention;
+mod schedules;
+mod settings;
 mod settle;
 mod slots;
 mod timer;
@@ -42,11 +49,13 @@ mod totals;
 mod turns;
 mod work;
 
+pub use current_handler::CurrentHandler;
 use monitor::Times;
-pub use monitor::{InFlightDelivery, Monitor, Quantiles, QueueReport};
+pub use monitor::{InFlightDelivery, Monitor, Quantiles, QueueMetrics, QueueReport};
+pub use settings::QueueSettings;
 pub use totals::Summary;
 use totals::Totals;
-use turns::Turns;
+use turns::{QueueTurns, Turns};
 
 /// How often a host tells the others of itself.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
@@ -55,19 +64,14 @@ const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
 /// delivered again when the lease expires.
 const RELEASE_LIMIT: Duration = Duration::from_secs(3);
 
-/// Results of one queue that may wait for the store, for each slot, before its messages are no
-/// longer reserved.
-const UNSETTLED_PER_SLOT_MAX: usize = 4;
-
-/// The same, however few slots there are.
-const UNSETTLED_MAX: usize = 256;
-
 /// A queue and what handles it.
 pub struct Served {
     /// The queue.
     pub queue: QueueName,
     /// Its handler.
     pub handler: Arc<Handler>,
+    /// How its messages are handled.
+    pub settings: QueueSettings,
 }
 
 /// Where handlers run: threads of their own, so that busy guests delay no renewal. Both kinds drive
@@ -93,18 +97,10 @@ pub struct HostConfig {
     pub host_id: String,
     /// Handlers that run at a time, over all queues.
     pub slots: usize,
-    /// How long a delivery is this host's, unless renewed.
-    pub lease: Duration,
     /// How long handlers may finish after it was told to stop.
     pub drain: Duration,
     /// The longest sleep between two looks at the store, for messages that nothing told it of.
     pub poll: Duration,
-    /// What follows a failed attempt that names no delay.
-    pub backoff: Backoff,
-    /// The retries of messages whose producers recorded none.
-    pub retries_default: u32,
-    /// Which dead letters of its queues are kept.
-    pub retention: Retention,
     /// Stop when nothing waits and nothing is in flight.
     pub exit_when_empty: bool,
 }
@@ -120,50 +116,43 @@ pub enum Stage {
     Now,
 }
 
-/// What the loops and the tasks beside them share of one queue.
-struct ServedQueue {
-    queue: QueueName,
-    handler: Arc<Handler>,
-    requeued: Requeued,
-    times: Times,
-    /// A slot became free or a result was settled: its loop has something to look at.
-    progress: Notify,
-    /// True while messages of it may wait for a slot.
-    wants_slots: AtomicBool,
-    /// True while nothing of it is known to wait.
-    is_idle: AtomicBool,
-}
-
-/// What the loops and the tasks beside them share.
+/// What the queues of a host share.
 struct Shared {
     store: Arc<dyn Store>,
-    queues: Vec<ServedQueue>,
     config: HostConfig,
-    in_flight: InFlight,
-    slots: Arc<Semaphore>,
+    slots: Slots,
     /// The handlers, to wait for them when stopping.
     tasks: TaskTracker,
     workers: Workers,
-    /// Of the threads of long handlers.
-    turns: Arc<Turns>,
     totals: Totals,
     /// Something was settled, or a loop found nothing: the host may be done.
     may_be_empty: Notify,
 }
 
-impl Shared {
-    /// Slots became free, or one queue wants no more of them: those that do are told.
-    fn slots_are_free(&self) {
-        for served in &self.queues {
-            if served.wants_slots.load(Ordering::SeqCst) {
-                served.progress.notify_one();
-            }
-        }
-    }
+/// A queue that a host serves, for its loop and the tasks beside it.
+struct ServedQueue {
+    shared: Arc<Shared>,
+    queue: QueueName,
+    handler: Arc<CurrentHandler>,
+    settings: QueueSettings,
+    in_flight: InFlight,
+    requeued: Requeued,
+    times: Times,
+    slots: Arc<SlotUser>,
+    /// Of its long handlers.
+    turns: QueueTurns,
+    /// True while nothing of it is known to wait.
+    is_idle: AtomicBool,
+}
+
+/// The queues of a host, and what they share.
+struct HostQueues {
+    shared: Arc<Shared>,
+    queues: Vec<Arc<ServedQueue>>,
 }
 
 /// A host that is ready to work.
-pub struct Host(Arc<Shared>);
+pub struct Host(Arc<HostQueues>);
 
 impl Host {
     /// A host on this store; handlers run on the threads of `workers`.
@@ -174,31 +163,37 @@ impl Host {
         config: HostConfig,
         workers: Workers,
     ) -> Self {
-        for Served { queue, handler } in &served {
-            handler.serves(queue.as_str(), &workers.http);
-        }
-        Self(Arc::new(Shared {
+        let turns = Turns::new(workers.patient.metrics().num_workers());
+        let settings = served.iter().map(|served| &served.settings);
+        let shared = Arc::new(Shared {
             store,
-            in_flight: InFlight::default(),
-            slots: Arc::new(Semaphore::new(config.slots)),
+            slots: Slots::new(config.slots, settings),
             may_be_empty: Notify::new(),
             tasks: TaskTracker::new(),
             totals: Totals::default(),
-            turns: Turns::new(workers.patient.metrics().num_workers(), served.len()),
-            queues: served
-                .into_iter()
-                .map(|Served { queue, handler }| ServedQueue {
-                    queue,
-                    handler,
-                    requeued: Requeued::default(),
-                    times: Times::default(),
-                    progress: Notify::new(),
-                    wants_slots: AtomicBool::new(true),
-                    is_idle: AtomicBool::new(false),
-                })
-                .collect(),
             config,
             workers,
+        });
+        let queue = |(served, slots): (Served, &Arc<SlotUser>)| {
+            let http = shared.workers.http.clone();
+            let handler = CurrentHandler::new(served.queue.clone(), served.handler, http);
+            Arc::new(ServedQueue {
+                shared: Arc::clone(&shared),
+                queue: served.queue,
+                handler: Arc::new(handler),
+                settings: served.settings,
+                in_flight: InFlight::default(),
+                requeued: Requeued::default(),
+                times: Times::default(),
+                slots: Arc::clone(slots),
+                turns: turns.add_queue(),
+                is_idle: AtomicBool::new(false),
+            })
+        };
+        let queues = served.into_iter().zip(&shared.slots.users);
+        Self(Arc::new(HostQueues {
+            queues: queues.map(queue).collect(),
+            shared,
         }))
     }
 
@@ -208,6 +203,13 @@ impl Host {
         Monitor(Arc::clone(&self.0))
     }
 
+    /// The handlers of its queues, to replace them while it works.
+    #[must_use]
+    pub fn handlers(&self) -> Vec<Arc<CurrentHandler>> {
+        let queues = self.0.queues.iter();
+        queues.map(|served| Arc::clone(&served.handler)).collect()
+    }
+
     /// Serves its queues until told to stop, or until they are empty if that is configured.
     ///
     /// No error of the store ends it: it waits and goes on.
@@ -215,41 +217,45 @@ impl Host {
     /// When the future is dropped, handlers are stopped and nothing more is reserved, renewed or
     /// settled: the messages in flight are delivered again when their leases expire.
     pub async fn run(self, mut stage: watch::Receiver<Stage>) -> Summary {
-        let shared = self.0;
-        let _stop_handlers = StopHandlers(&shared);
+        let _stop_handlers = StopHandlers(&self.0);
+        let HostQueues { shared, queues } = &*self.0;
         let (stop, stopped) = watch::channel(false);
-        let (mut loops, mut settlers) = (Vec::new(), Vec::new());
-        for index in 0..shared.queues.len() {
-            let (sender, receiver) = unbounded_channel();
-            let settling = &shared.workers.settling;
-            let settler = settling.spawn(settle::settle(Arc::clone(&shared), index, receiver));
-            settlers.push(AbortOnDropHandle::new(settler));
-            let served = QueueWorker::new(index, sender);
-            loops.push(until_dropped(
-                served.serve(Arc::clone(&shared), stopped.clone()),
+        let (mut loops, mut settlers, mut beside) = (Vec::new(), Vec::new(), Vec::new());
+        let mut schedules = Vec::new();
+        for served in queues {
+            let (results, finished) = unbounded_channel();
+            let settler = settle::settle(Arc::clone(served), finished);
+            settlers.push(AbortOnDropHandle::new(
+                shared.workers.settling.spawn(settler),
             ));
+            let worker = QueueWorker::new(Arc::clone(served), results);
+            loops.push(until_dropped(worker.serve(stopped.clone())));
+            beside.push(until_dropped(leases::keep(Arc::clone(served))));
+            beside.push(until_dropped(beat(Arc::clone(served))));
+            beside.push(until_dropped(retention::keep_to(Arc::clone(served))));
+            schedules.push(until_dropped(schedules::send(Arc::clone(served))));
         }
-        let leases = until_dropped(leases::keep(Arc::clone(&shared)));
-        let heartbeat = until_dropped(beat(Arc::clone(&shared)));
-        let retention = until_dropped(retention::keep_to(Arc::clone(&shared)));
 
         tokio::select! {
             () = reached(&mut stage, Stage::Drain) => {}
-            () = until_empty(&shared) => {}
+            () = until_empty(&self.0) => {}
         }
+        // Other hosts send what is due from here on.
+        drop(schedules);
         // Each ends when what it asks of the store is answered, so that no delivery gets lost on its
         // way.
         stop.send_replace(true);
         for one in loops {
             let _ = one.await;
         }
-        drain(&shared, &mut stage).await;
+        drain(&self.0, &mut stage).await;
         // Of all queues at a time, so that many take no longer than one when the store is away.
         let _ = tokio::time::timeout(RELEASE_LIMIT, join_all(settlers)).await;
-        drop((leases, heartbeat, retention));
+        drop(beside);
         let id = &shared.config.host_id;
-        let queues = shared.queues.iter();
-        let left = queues.map(|served| shared.store.leave(&served.queue, id));
+        let left = queues
+            .iter()
+            .map(|served| shared.store.leave(&served.queue, id));
         let _ = tokio::time::timeout(RELEASE_LIMIT, join_all(left)).await;
         shared.totals.summary()
     }
@@ -268,12 +274,13 @@ async fn reached(stage: &mut watch::Receiver<Stage>, wanted: Stage) {
 }
 
 /// Returns when this host is to stop once everything is done, and everything is.
-async fn until_empty(shared: &Shared) {
+async fn until_empty(host: &HostQueues) {
+    let shared = &host.shared;
     if !shared.config.exit_when_empty {
         std::future::pending::<()>().await;
     }
     let mut told = false;
-    while !is_empty(shared, &mut told).await {
+    while !is_empty(host, &mut told).await {
         // What others have in flight is not told here.
         let _ = tokio::time::timeout(shared.config.poll, shared.may_be_empty.notified()).await;
     }
@@ -281,14 +288,16 @@ async fn until_empty(shared: &Shared) {
 
 /// True when this host has nothing in flight and the store says that nothing waits anywhere, not
 /// even in another host's hands. Says once why the store does not tell.
-async fn is_empty(shared: &Shared, told: &mut bool) -> bool {
-    let is_idle = |served: &ServedQueue| served.is_idle.load(Ordering::SeqCst);
+async fn is_empty(HostQueues { shared, queues }: &HostQueues, told: &mut bool) -> bool {
+    let is_done = |served: &Arc<ServedQueue>| {
+        served.in_flight.count() == 0 && served.is_idle.load(Ordering::SeqCst)
+    };
     // Of several queues one may have sent to another that was looked at before.
-    for _ in 0..shared.queues.len().min(2) {
-        if shared.in_flight.count(None) > 0 || !shared.queues.iter().all(is_idle) {
+    for _ in 0..queues.len().min(2) {
+        if !queues.iter().all(is_done) {
             return false;
         }
-        for served in &shared.queues {
+        for served in queues {
             match is_drained(shared, &served.queue).await {
                 Ok(true) => {}
                 Ok(false) => return false,
@@ -321,29 +330,27 @@ fn is_refused(error: &StoreError) -> bool {
 }
 
 /// Tells the other hosts of this one, for what dashboards show.
-async fn beat(shared: Arc<Shared>) {
-    let mut told = vec![false; shared.queues.len()];
+async fn beat(served: Arc<ServedQueue>) {
+    let ServedQueue { shared, queue, .. } = &*served;
+    let mut told = false;
     let mut clock = tokio::time::interval(HEARTBEAT_EVERY);
     clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         clock.tick().await;
-        for (index, served) in shared.queues.iter().enumerate() {
-            let info = HostInfo {
-                id: shared.config.host_id.clone(),
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-                handler: served.handler.digest().to_owned(),
-                slots: shared.config.slots,
-                in_flight: shared.in_flight.count(Some(index)),
-            };
-            let queue = &served.queue;
-            match shared.store.heartbeat(queue, &info, HOST_SILENCE).await {
-                Ok(()) => told[index] = false,
-                Err(error) if is_refused(&error) && !told[index] => {
-                    told[index] = true;
-                    tracing::warn!(%queue, "this host is not shown to others: {error}");
-                }
-                Err(_) => {}
+        let info = HostInfo {
+            id: shared.config.host_id.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            handler: served.handler.get().digest().to_owned(),
+            slots: shared.config.slots,
+            in_flight: served.in_flight.count(),
+        };
+        match shared.store.heartbeat(queue, &info, HOST_SILENCE).await {
+            Ok(()) => told = false,
+            Err(error) if is_refused(&error) && !told => {
+                told = true;
+                tracing::warn!(%queue, "this host is not shown to others: {error}");
             }
+            Err(_) => {}
         }
     }
 }

@@ -327,10 +327,10 @@ pub enum State {
     Garbage,
     /// Kept until redriven or deleted, or past the retention of a host. Enters from garbage.
     Dead,
-    /// On its way from one store to another, and in no host's reach. In the store that it leaves it
-    /// enters from any state but unack and leaves when it has arrived; in the other it enters from
-    /// outside and leaves to the state it had. A move that was interrupted is ended by another one
-    /// between the same two stores, in either direction.
+    /// On its way from one store to another, and in no host's reach. In the store that it leaves it enters
+    /// from any state but unack, and leaves when it has arrived. In the other it enters from outside, and
+    /// leaves to the state it had. A move that was interrupted is ended by another one between the same two
+    /// stores, in either direction.
     Moving,
 }
 

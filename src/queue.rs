@@ -36,13 +36,14 @@
 //! # }
 //! ```
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::slice;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{MutexGuard, Notify, watch};
 
 use crate::message::{Delivery, NewMessage, QueueName, Sent};
-use crate::store::{Advanced, First, Reservation, Store, StoreError, StoreResult};
+use crate::store::{Reservation, Schedule, Store, StoreError, StoreResult, Subscription};
 
 mod received;
 
@@ -98,16 +99,9 @@ struct Inner {
     /// store.
     turn: Notify,
     /// A std mutex: nothing is awaited while it is held.
-    looks: Mutex<Looks>,
-}
-
-#[derive(Debug)]
-struct Looks {
-    /// When `advance` may have something to do.
-    advance_at: Instant,
-    reservations: u32,
-    /// Counts what has happened that an `advance` under way may not know of.
-    news: u64,
+    schedule: Mutex<Schedule>,
+    /// Made by the first that waits.
+    hints: OnceLock<Subscription>,
 }
 
 impl Queue {
@@ -124,11 +118,8 @@ impl Queue {
                 sending: tokio::sync::Mutex::new(()),
                 room: Notify::new(),
                 turn: Notify::new(),
-                looks: Mutex::new(Looks {
-                    advance_at: Instant::now(),
-                    reservations: 0,
-                    news: 0,
-                }),
+                schedule: Mutex::new(Schedule::new(POLL)),
+                hints: OnceLock::new(),
             }),
         }
     }
@@ -272,7 +263,6 @@ impl Queue {
     pub async fn receive(&self, limit: Duration) -> Result<Option<Received>, QueueError> {
         let end = end_of(limit);
         let inner = &*self.inner;
-        let queues = [inner.name.clone()];
         // Whoever leaves, with a message or without, lets another look: the store may have told
         // only this one of two messages, or of when the next is due.
         let _turn = PassTurn(&inner.turn);
@@ -294,11 +284,11 @@ impl Queue {
             if now >= end {
                 return Ok(None);
             }
-            let until = end.min(inner.looks().advance_at).min(now + POLL);
+            let until = end.min(inner.schedule().advance_at()).min(now + POLL);
             tokio::select! {
                 () = tokio::time::sleep_until(until.into()) => {}
                 () = inner.turn.notified() => {}
-                () = inner.store.wait(&queues) => inner.look_again(),
+                () = inner.hints().notified() => inner.schedule().hinted(),
                 () = self.when_closed() => {}
             }
         }
@@ -349,50 +339,37 @@ impl Drop for PassTurn<'_> {
 }
 
 impl Inner {
-    fn looks(&self) -> std::sync::MutexGuard<'_, Looks> {
-        self.looks.lock().unwrap_or_else(PoisonError::into_inner)
+    fn schedule(&self) -> std::sync::MutexGuard<'_, Schedule> {
+        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something may have happened that this process does not know of.
-    fn look_again(&self) {
-        let mut looks = self.looks();
-        looks.advance_at = Instant::now();
-        looks.news = looks.news.wrapping_add(1);
+    fn hints(&self) -> &Subscription {
+        let subscribe = || self.store.subscribe(slice::from_ref(&self.name));
+        self.hints.get_or_init(subscribe)
     }
 
     async fn advance_if_due(&self) -> StoreResult<()> {
         loop {
-            let news = {
-                let looks = self.looks();
-                if looks.advance_at > Instant::now() {
+            let hints = {
+                let schedule = self.schedule();
+                if !schedule.is_due() {
                     return Ok(());
                 }
-                looks.news
+                schedule.hints()
             };
-            let Advanced { more, next_in, .. } = self.store.advance(&self.name).await?;
-            let next_in = if more { Some(Duration::ZERO) } else { next_in };
-            let next_in = next_in.map_or(POLL, |next_in| next_in.min(POLL));
-            let mut looks = self.looks();
-            // What has happened meanwhile the answer may not know of: then the next look is now.
-            if looks.news == news {
-                looks.advance_at = Instant::now() + next_in;
-            }
-            if !more {
+            let advanced = self.store.advance(&self.name).await?;
+            self.schedule().advanced(&advanced, hints);
+            if !advanced.more {
                 return Ok(());
             }
         }
     }
 
     async fn reserve(&self) -> StoreResult<Option<Delivery>> {
-        let first = {
-            let mut looks = self.looks();
-            looks.reservations = looks.reservations.wrapping_add(1);
-            First::in_turn(looks.reservations)
-        };
         let wanted = Reservation {
             max: 1,
             lease: self.lease,
-            first,
+            first: self.schedule().first(),
             retries_default: NewMessage::RETRIES_DEFAULT,
         };
         Ok(self.store.reserve(&self.name, wanted).await?.pop())

@@ -15,21 +15,23 @@ use wasmtime::PoolingAllocationConfig;
 use wasmtime::component::Component;
 use wasmtime::{Config, Enabled, InstanceAllocationStrategy};
 
-use self::bindings::ConsumerPre;
 use self::cache::Cache;
 use self::compile::{Compiler, Refusal};
+use self::entry::Entry;
 use self::http::HttpClient;
-use self::imports::{SharedContext, State};
+use self::imports::SharedContext;
 use crate::files;
 use crate::text::{hex, printable};
 
 mod bindings;
 mod bulk;
 mod cache;
+mod call;
 mod check;
 mod child;
 mod compile;
 mod connections;
+mod entry;
 mod exchange;
 mod guest_log;
 mod http;
@@ -37,6 +39,7 @@ mod imports;
 mod limits;
 mod outbox;
 mod permissions;
+mod process;
 mod run;
 mod run_lines;
 mod secrets;
@@ -44,26 +47,24 @@ mod shares;
 mod ticker;
 mod timed;
 
+pub use call::Call;
 pub use check::{Import, Inspection, Need};
 pub use child::{CHILD_COMMAND, threads as compile_threads};
 pub use compile::compile_as_child;
+pub use entry::Kind;
 pub use guest_log::{Level, LogLine, Source, text_of};
 pub use limits::Limits;
 use limits::MEMORIES_MAX;
 pub use permissions::{HttpRule, HttpRuleError, Permissions};
-pub use run::{Call, Handler, Report};
+pub use run::{Handler, Report};
 pub use run_lines::{RUN_LINES_MAX, RunLines};
 use ticker::Ticker;
-
-/// The export that makes a component a handler, up to its patch version: those of one minor
-/// version fit each other.
-const HANDLER_EXPORT: &str = "dqhost:queue/handler@0.1.";
 
 /// Native stack beside that of guest code, for the host's own calls.
 const NATIVE_STACK: usize = 3 * 512 * 1024;
 
 /// Why a file cannot be a handler.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum HandlerError {
     /// The file could not be read.
     #[error("cannot read the handler {path}: {reason}")]
@@ -98,7 +99,8 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// An engine for up to `slots` runs at a time, each within `limits` and with these permissions.
+    /// An engine for up to `slots` runs at a time, each within `limits` and with these permissions;
+    /// [`Handler::with`] gives others to one handler.
     /// `cache` is a folder of ours alone for compiled code: whoever can write there can run code in
     /// this process.
     pub fn new(
@@ -166,11 +168,11 @@ impl Runtime {
     /// Compiles a component, or takes it from the cache, and prepares it for instantiation. Blocks as
     /// long as that takes.
     pub fn load(&self, file: &ComponentFile) -> Result<Handler, HandlerError> {
-        let (_, pre) = self
+        let (_, entry) = self
             .component(file)
             .map_err(|refusal| file.invalid(refusal.reason))?;
         Ok(Handler {
-            pre,
+            entry: Arc::new(entry),
             engine: self.compiler.engine.clone(),
             common: Arc::clone(&self.common),
             digest: Arc::clone(&file.digest),
@@ -182,15 +184,12 @@ impl Runtime {
     pub fn inspect(&self, file: &ComponentFile) -> Inspection {
         let (names, problem) = match self.component(file) {
             Ok((component, _)) => (check::names(&self.compiler.engine, &component), None),
-            Err(refusal) => (
-                (refusal.exports, refusal.imports),
-                Some(file.invalid(refusal.reason)),
-            ),
+            Err(refusal) => (refusal.names, Some(file.invalid(refusal.reason))),
         };
         check::inspect(names, file, problem)
     }
 
-    fn component(&self, file: &ComponentFile) -> Result<(Component, ConsumerPre<State>), Refusal> {
+    fn component(&self, file: &ComponentFile) -> Result<(Component, Entry), Refusal> {
         check::kind(&file.bytes)?;
         let cached = self
             .cache

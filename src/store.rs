@@ -1,9 +1,9 @@
 //! The contract between the host and whatever keeps the messages.
 //!
-//! Every method is one atomic step for each message it names, or a bounded number of them: after a
-//! crash at any moment each message is in exactly one [`State`](crate::message::State), and the
-//! next call of [`Store::advance`] by any host repairs what the crash left behind. The store's own
-//! clock decides what is due and which lease has expired; a host's clock decides nothing.
+//! Every method is one atomic step for each message it names, or a bounded number of them. After a
+//! crash at any moment each message is in exactly one [`State`](crate::message::State). The next call
+//! of [`Store::advance`] by any host repairs what the crash left behind. The store's own clock decides
+//! what is due and which lease has expired. A host's clock decides nothing.
 //!
 //! A delivery is named by a [`Claim`]: the id and a token that changes with every delivery. A
 //! settlement, an extension or a release whose token is not the current one, or whose message is
@@ -18,18 +18,27 @@ use crate::message::{Attempt, Outgoing};
 
 pub mod address;
 mod common;
+mod due;
 mod error;
+mod limits;
 pub mod move_queue;
 mod notifier;
 mod operation;
 pub mod redis;
 mod report;
 mod retention;
+mod schedule;
 pub mod sqlite;
+mod timing;
 mod traits;
 
+pub use self::due::{DUE_SPANS_MAX, DueAhead, DueSpan};
 pub use self::error::{StoreError, StoreResult};
+pub use self::limits::{
+    KEY_RUNNING_MAX, LimitBy, LimitError, LimitedReservation, Limits, NextAllowed, Rate,
+};
 pub use self::move_queue::Peer;
+pub use self::notifier::Subscription;
 pub use self::operation::{Operation, Side};
 pub use self::report::{
     Audit, AuditReport, Cancelled, Counts, Discovered, FAILED_SAMPLE_MAX, FINDING_SAMPLES_MAX,
@@ -37,6 +46,8 @@ pub use self::report::{
     Rescheduled, SeenHost, Totals,
 };
 pub use self::retention::Retention;
+pub(crate) use self::schedule::Schedule;
+pub use self::timing::{RequestCount, count_requests, requests};
 pub use self::traits::{
     Advance, AuditQueues, Deliver, Discover, Hosts, Inspect, Manage, SendMessages, Settle, Store,
     Transfer,
@@ -60,7 +71,8 @@ pub const OUTBOX_MAX: usize = 1000;
 /// See [`OUTBOX_MAX`].
 pub const OUTBOX_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// What became of one settlement, extension or release. Not an error: a lost lease is ordinary.
+/// What became of one settlement, extension or release: the store makes it, and whoever asked reads it.
+/// Not an error: a lost lease is ordinary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settled {
     /// It took effect.
@@ -72,7 +84,7 @@ pub enum Settled {
     Refused,
 }
 
-/// How a delivery ends.
+/// How a delivery ends: `verdict::settlement` or a library's program makes it, and the store reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settlement {
     /// Handled: the message is removed, and what its handler sent is accepted in the same step.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::message::{Attempt, Outgoing};
 use crate::store::Settlement;
 
-/// How one run of a handler ended. Whatever goes wrong in a guest is one of these, never an error
-/// of the host.
+/// How one run of a handler ended: the runtime makes it, and [`settlement`] reads it. Whatever goes
+/// wrong in a guest is one of these, never an error of the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// It returned `ack`.
@@ -32,6 +32,8 @@ pub enum Outcome {
     Exited {
         /// False when it said that it failed.
         ok: bool,
+        /// The last line that it printed, or nothing.
+        last_words: String,
     },
     /// It ran into its time limit and was stopped.
     TimedOut {
@@ -72,6 +74,24 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// All that [`class`](Self::class) answers.
+    pub const CLASSES: [&'static str; 14] = [
+        "acked",
+        "nacked",
+        "rejected",
+        "trapped",
+        "exited",
+        "timed-out",
+        "out-of-memory",
+        "out-of-stack",
+        "over-limit",
+        "sends-refused",
+        "stopped",
+        "payload-missing",
+        "host-busy",
+        "host-fault",
+    ];
+
     /// The kind of end, one word.
     #[must_use]
     pub fn class(&self) -> &'static str {
@@ -102,8 +122,13 @@ impl Outcome {
             | Self::Rejected { reason }
             | Self::Trapped { reason }
             | Self::HostFault { reason } => reason.clone(),
-            Self::Exited { ok: true } => "the handler exited instead of returning".to_owned(),
-            Self::Exited { ok: false } => "the handler exited with an error".to_owned(),
+            Self::Exited { ok: true, .. } => "the handler exited instead of returning".to_owned(),
+            Self::Exited { last_words, .. } if last_words.is_empty() => {
+                "the handler exited with an error".to_owned()
+            }
+            Self::Exited { last_words, .. } => {
+                format!("the handler exited with an error; the last line printed: {last_words}")
+            }
             Self::TimedOut { limit } => format!("no verdict within {limit:?}"),
             Self::OutOfMemory { limit } => {
                 format!("more than {} MiB of memory wanted", limit / (1024 * 1024))

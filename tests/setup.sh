@@ -1,6 +1,6 @@
 #!/bin/sh
 # Sees to what building needs: the toolchain of rust-toolchain.toml with its wasm target, and a C
-# compiler. With `redis` as its argument, to what the tests need on top: Redis 7 and ip; with `deny FOLDER` or
+# compiler. With `redis` as its argument, to what the tests need on top: Redis 7, curl and ip; with `deny FOLDER` or
 # `mdbook FOLDER`, to cargo-deny or mdbook in that folder; with `languages FOLDER`, to what builds handlers in
 # other languages, with its downloads in that folder. Installs what it can, and says what is missing where it cannot.
 set -eu
@@ -77,6 +77,8 @@ fi
 [ "${1:-}" = redis ] || exit 0
 # One test has a network of its own.
 command -v ip >/dev/null || install iproute2 "ip, of iproute2"
+# One page of docs/ asks the HTTP API by curl.
+command -v curl >/dev/null || install curl curl
 # The tests start servers of their own; the one that the package brings is not needed.
 command -v redis-server >/dev/null || install redis-server "redis-server 7 or later"
 version=$(redis-server --version | sed 's/.*v=\([0-9]*\).*/\1/')

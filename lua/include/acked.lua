@@ -1,5 +1,5 @@
--- acked: handled messages are removed with all that is kept of them, in two halves, so that a script
--- which does more checks everything before it writes anything. After `held`.
+-- acked: handled messages are removed with all that is kept of them. After `held`.
+-- It has two halves, so that a script which does more checks everything before it writes anything.
 -- unack -> (nowhere)
 --
 -- KEYS[1] to KEYS[6] are unack, counts, attempts, headers, history and stats; then come the

@@ -1,7 +1,7 @@
 -- clock: the one reading of the time in a script. Two TIME calls in one script differ, and a
 -- host's clock decides nothing.
 --
--- now_ms is rounded down, so what is compared with it is never due early; now_ceil_ms is rounded
+-- now_ms is rounded down, so what is compared with it is never due early. now_ceil_ms is rounded
 -- up, so what is added to it never ends early.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)

@@ -1,12 +1,11 @@
--- enqueue: new messages go into a queue, in two halves, so that a script which does more checks
--- everything before it writes anything. After `clock`.
+-- enqueue: new messages go into a queue. After `clock`.
+-- It has two halves, so that a script which does more checks everything before it writes anything.
 -- (nowhere) -> ready when already due, else -> pending
 --
--- keys: {pending=, ready=, counts=, headers=, stats=, dedup=, attempts=, due=, history=}, and a
--- function place_of(id) where the script may look into the other places. The payloads' keys are
--- KEYS from first_key on, at most 1,000; of each message seven stand in ARGV from first_arg on: id,
--- payload, due ("+N": N ms from now, else unix ms), retries, headers as JSON or "", for how many ms
--- after it was due its id counts as there already, or 0, and what `locate` said of the id, or "".
+-- keys: {pending=, ready=, counts=, headers=, stats=, dedup=, attempts=, due=, history=}.
+-- A function place_of(id) is among them where the script may look into the other places.
+-- The payloads' keys are KEYS from first_key on, at most 1,000.
+-- Each message has seven ARGV from first_arg on. `send` says what they are.
 
 -- What is on record of these ids. Returns for each true when it may be in line although its payload
 -- is gone, and the fields of the hashes beside `counts`, by their names in `keys`.
@@ -22,9 +21,8 @@ local function on_record(keys, ids)
 end
 
 -- The first half, which only reads. seen: keys of payloads that count as there already; those of
--- these messages are added. Returns what the second half writes; in its `result` is for each message
--- its due time in unix ms, 0 when the id was there already, or -1 when nothing is done because
--- `locate` has to be asked: the payload is gone, and the id is on record.
+-- these messages are added. Returns what the second half writes. Its `result` has for each message
+-- what `send` returns.
 local function incoming(keys, first_key, first_arg, number, seen)
   local head = redis.call('ZRANGE', keys.pending, 0, 0, 'WITHSCORES')
   redis.call('LLEN', keys.ready)

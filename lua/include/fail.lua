@@ -1,14 +1,15 @@
 -- fail: what follows a delivery that did not succeed, whatever the reason.
 -- unack -> pending (a delay), retry (at once), or garbage (no retries left, or final)
 --
--- keys: {unack=, counts=, attempts=, history=, pending=, retry=, garbage=}; pending may be absent
--- when no entry has a delay. failed: at most 100 of
--- {id=, delay_ms= or nil, final=true or nil, record=}; record is one line of JSON.
+-- keys: {unack=, counts=, attempts=, history=, pending=, retry=, garbage=}.
+-- Without an entry that has a delay, pending may be absent.
+-- failed: at most 100 of {id=, delay_ms= or nil, final=true or nil, record=}.
+-- A record is one line of JSON.
 --
 -- Reads and checks everything, then writes; the id is put where it goes before it leaves unack.
 
--- The record added to a message's history, of which the latest lines are kept: at most 20, and at
--- most 6 KiB unless the last alone is longer. A history is read and written whole, so its size is
+-- The record added to a message's history. The latest lines are kept: at most 20, and at most 6 KiB
+-- unless the last alone is longer. A history is read and written whole, so its size is
 -- what a script costs.
 local function appended(lines, record)
   if not lines then return record end

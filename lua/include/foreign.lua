@@ -10,8 +10,8 @@ local function is_foreign(id)
   return version ~= '7' and version ~= '8'
 end
 
--- When the payload expires, unix ms; negative when it does not. 0 for a user of Redis who may not ask:
--- PERSIST still tells whether it did, and the score is the due time.
+-- When the payload expires, unix ms; negative when it does not. It is 0 for a user of Redis who may not
+-- ask. PERSIST still tells whether it did, and the score is the due time.
 local function expiry_of(key)
   local expiry_ms = redis.pcall('PEXPIRETIME', key)
   return type(expiry_ms) == 'number' and expiry_ms or 0
@@ -28,11 +28,11 @@ end
 -- When the message is due, unix ms. at_ms: its score, a whole second; expiry_ms: the expiry of its
 -- payload.
 --
--- The producer cuts the expiry to whole ms, so it may be 1 ms short, and it is as late as the
--- request was under way. So 2 ms are added, and near the turn of a second the milliseconds alone
--- do not tell on which side of it the due time is. The delayqueue default TTL is an hour: a
--- multiple of 30 s is taken for the TTL that it is, and then the whole difference is known. With
--- another TTL the later second is taken, since nothing may be early.
+-- The producer cuts the expiry to whole ms, so it may be 1 ms short. It is as late as the request was
+-- under way. So 2 ms are added. Near the turn of a second the milliseconds alone do not tell on which
+-- side of it the due time is. delayqueue's default TTL is an hour. A multiple of 30 s is taken for the
+-- TTL that it is, and then the whole difference is known. With another TTL the later second is taken,
+-- since nothing may be early.
 local function exact_due(at_ms, expiry_ms)
   local over = expiry_ms - at_ms
   local fraction = (over + 1) % 30000 - 1

@@ -15,10 +15,10 @@ end
 -- the `failed:released` count, as `ready_to_unack` gave them out. Each redelivery changes at
 -- least one of the two. A missing member is `false` in Lua, not nil.
 --
--- Retries that are not on record are no difference: a delayqueue producer that intercepts the message
+-- Retries that are not on record are no difference. A delayqueue producer that intercepts the message
 -- takes them away, and a message that never had any gets them when its payload was seen. A redelivery
--- by us changes `failed:released`. One by delayqueue changes the retries alone, so after an intercept a
--- host that was frozen may end delayqueue's delivery; its producer has taken the message back.
+-- by us changes `failed:released`. One by delayqueue changes the retries alone. So after an intercept a
+-- host that was frozen may end delayqueue's delivery, and its producer has taken the message back.
 --
 -- ids, lefts, tries: lists of equal length, at most 1,000. Returns a list of booleans. A delivery
 -- that is named twice is held the first time only.

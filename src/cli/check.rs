@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::sandbox::SandboxArgs;
 use super::{Exit, log, print};
-use crate::runtime::{Import, Inspection, Need};
+use crate::runtime::{Import, Inspection, Kind, Need};
 use crate::store::address::Endpoints;
 use crate::text::printable;
 
@@ -76,6 +76,7 @@ fn print_json(name: &str, found: &Inspection, granted: Granted) -> io::Result<()
         "file": name,
         "digest": format!("sha256:{}", found.digest),
         "size": found.size,
+        "kind": found.kind.map(Kind::words),
         "exports": found.exports,
         "imports": imports,
         "problem": found.problem.as_ref().map(ToString::to_string),
@@ -87,6 +88,9 @@ fn print_text(name: &str, found: &Inspection, granted: Granted) -> io::Result<()
     writeln!(out, "file     {name}")?;
     writeln!(out, "digest   sha256:{}", found.digest)?;
     writeln!(out, "size     {} bytes", found.size)?;
+    if let Some(kind) = found.kind {
+        writeln!(out, "kind     {}", kind.words())?;
+    }
     let mut head = "exports ";
     for export in &found.exports {
         writeln!(out, "{head} {}", printable(export))?;

@@ -26,10 +26,11 @@ Usage: dqhost --handler FILE [FLAGS]
 Handle:
   --handler FILE          Handle messages, on a dashboard (also: up)
   check, run              Check a handler; give it messages and keep nothing
-  new                     Make a folder with a new handler
-  wit                     Write the interface files for a new handler
+  new, dev, wit           Make a handler; try it on every save; its interface
 Send:
   send                    Send messages: text, files, or a message a line
+  serve                   Serve the HTTP API without handling messages
+  token new               Make a token for the HTTP API
 Look:
   top                     Open the dashboard without handling messages
   stats                   Show how many messages are in each state
@@ -41,11 +42,16 @@ Steer:
   cancel, reschedule      Cancel waiting messages; change when they are due
   dead redrive            Send dead letters again
   dead delete             Delete dead letters
+Settings:
+  config show             Show every setting, and where it comes from
+  config check            Check dqhost.toml
+  config schema           Print the JSON schema of dqhost.toml, for editors
+  schedule list           Show when schedules send messages
 Move and check:
   move                    Move queues to another store
   audit                   Check a store for inconsistencies, and repair them
 
-Messages are kept in a file of yours, or where the store flags say.
+Messages are kept in a file of yours, or where store flags or dqhost.toml say.
 Flags of a command: dqhost COMMAND -h    Store flags: dqhost help store
 Everything: dqhost --help
 ";
@@ -55,7 +61,9 @@ const WIDTH: usize = 80;
 
 /// The parser, with the help as it is shown.
 pub(super) fn command() -> Command {
-    fitted(shaped(Cli::command()))
+    fitted(shaped(
+        Cli::command().mut_subcommand("config", without_flags_of_host),
+    ))
 }
 
 /// A terminal has its width; anything else has none.
@@ -71,6 +79,15 @@ fn fitted(command: Command) -> Command {
 /// control characters.
 fn without_values(arg: Arg) -> Arg {
     arg.hide_env_values(true)
+}
+
+/// Leaves the flags of `dqhost up` out of the help of the commands that take all of them.
+fn without_flags_of_host(command: Command) -> Command {
+    let hide = |arg: Arg| {
+        let is_shown = ["config", "origin", "help"].contains(&arg.get_id().as_str());
+        arg.hide(!is_shown)
+    };
+    command.mut_subcommands(|below| below.mut_args(hide))
 }
 
 /// Leaves the flags of the store out of the short help, and says where they are.

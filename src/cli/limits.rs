@@ -113,6 +113,28 @@ const ALL: [Named; 17] = [
     },
 ];
 
+/// Those of the engine, of compilation, and of what all queues share: no two queues of a host can differ
+/// in them.
+const OF_HOST: [&str; 7] = [
+    "tables",
+    "instances",
+    "stack",
+    "http-connections",
+    "component-bytes",
+    "compile-time",
+    "compile-memory",
+];
+
+/// True for a limit that is the same for all queues of a host.
+pub(super) fn is_of_host(name: &str) -> bool {
+    OF_HOST.contains(&name)
+}
+
+/// The names of all limits, and what each limits.
+pub(super) fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
+    ALL.iter().map(|limit| (limit.name, limit.what))
+}
+
 /// A limit and its value, checked.
 #[derive(Debug, Clone)]
 pub(super) struct LimitArg {

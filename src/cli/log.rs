@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use clap::{Args, ValueEnum};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
@@ -39,6 +40,34 @@ fn filter(level: &str) -> anyhow::Result<EnvFilter> {
     };
     EnvFilter::try_new(&directives)
         .map_err(|error| Usage(format!("--log {level:?} is not understood: {error}")).into())
+}
+
+/// What is logged, and how.
+#[derive(Debug, Clone, Args)]
+pub(super) struct LogArgs {
+    /// Log from this level on: error, warn, info or debug
+    #[arg(long, value_name = "LEVEL", default_value = "info", env = "DQHOST_LOG")]
+    pub log: String,
+    /// Log as text or as JSON
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        default_value = "text",
+        env = "DQHOST_LOG_FORMAT"
+    )]
+    log_format: LogFormat,
+}
+
+impl LogArgs {
+    pub(super) fn is_json(&self) -> bool {
+        self.log_format == LogFormat::Json
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
 }
 
 /// Logs to stderr.
@@ -130,8 +159,8 @@ fn init(level: &str, format: Format, sink: Sink, rate: Arc<Rate>) -> anyhow::Res
         .map_err(|error| anyhow::anyhow!("the log cannot be set up: {error}"))
 }
 
-/// Logs to the screen's ring and to two files of this process in the folder, never to the terminal:
-/// one for the host's own lines, one for those of handlers, which push out nothing of the host's.
+/// Logs to the screen's ring and to two files of this process in the folder, never to the terminal. One
+/// file is for the host's own lines, and one for those of handlers, which push out nothing of the host's.
 /// Panics are logged as well, since whoever catches them has no other place to tell of them.
 pub(super) fn to_screen(
     level: &str,

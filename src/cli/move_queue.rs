@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 
 use clap::Args;
 
+use super::config::ConfigArg;
 use super::open::{self, Missing};
 use super::queues::QueuesArgs;
 use super::{DurabilityArg, Exit, RedisArgs, SettingsArgs, Usage, log};
@@ -26,6 +27,8 @@ pub(super) struct MoveArgs {
     /// Go on with an interrupted move after a store was renamed
     #[arg(long)]
     renamed: bool,
+    #[command(flatten)]
+    config: ConfigArg,
     #[command(flatten)]
     redis: RedisArgs,
 }

@@ -77,6 +77,36 @@ impl Args for GivenForRedis {
     }
 }
 
+/// The flag on the command line that names a store. A store that the file of settings names is in the same
+/// place of the arguments.
+#[derive(Debug, Clone)]
+pub(super) struct GivenStore(Option<&'static str>);
+
+impl FromArgMatches for GivenStore {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let is_given = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
+        let flags = [("db", "--db"), ("redis", "--redis")];
+        let given = flags.into_iter().find(|(id, _)| is_given(id));
+        Ok(Self(given.map(|(_, flag)| flag)))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// It adds no flags, it only tells of those of [`super::StoreArgs`].
+impl Args for GivenStore {
+    fn augment_args(command: Command) -> Command {
+        command
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        command
+    }
+}
+
 /// Opens the store that the arguments or the environment name, for a command that leaves: what it
 /// put into memory would go with it.
 pub(super) async fn store(args: &StoreArgs, missing: Missing) -> anyhow::Result<Arc<dyn Store>> {
@@ -109,10 +139,8 @@ pub(super) async fn store_noting(
 
 /// Refuses flags that name a store where `flag`, which would use it, is not given.
 pub(super) fn refuse_store(args: &StoreArgs, flag: &str) -> Result<(), Usage> {
-    let given = match args {
-        StoreArgs { db: Some(_), .. } => "--db",
-        StoreArgs { redis: Some(_), .. } => "--redis",
-        _ => return Ok(()),
+    let Some(given) = args.given.0 else {
+        return Ok(());
     };
     Err(Usage(format!(
         "{given} is only used with {flag}: leave it out, or give {flag} as well"
@@ -143,6 +171,20 @@ pub(super) async fn host_store(
     let mut settings = settings(&address, &args.settings, Missing::Make)?;
     settings.access.endpoints = endpoints;
     Ok(address::open(&address, settings).await?)
+}
+
+/// Opens the store of a host once more, for what works beside it: neither waits for the requests of the
+/// other. A store in memory is one for both.
+pub(super) async fn beside(
+    args: &StoreArgs,
+    host: Arc<dyn Store>,
+) -> anyhow::Result<Arc<dyn Store>> {
+    let address = match address(args)? {
+        Some(StoreAddress::Memory) => return Ok(host),
+        Some(address) => address,
+        None => default_file()?,
+    };
+    at(&address, &args.settings, Missing::Make).await
 }
 
 /// Says it when a queue looks empty only because its keys are named in another way. A user who may not
@@ -214,10 +256,20 @@ fn settings(
     })
 }
 
-/// The store that is named, if one is. Flags come before the environment, and what is ours there
-/// before what others use as well.
+fn set(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// True if a variable of ours names a store.
+pub(super) fn is_in_environment() -> bool {
+    ["DQHOST_DB", "DQHOST_REDIS"]
+        .into_iter()
+        .any(|name| set(name).is_some())
+}
+
+/// The store that is named, if one is. The arguments have what the file of settings names only if no
+/// variable of ours names another. What others use as well comes last.
 fn address(args: &StoreArgs) -> Result<Option<StoreAddress>, Usage> {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let text = |name, value: OsString| {
         value
             .into_string()

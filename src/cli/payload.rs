@@ -7,33 +7,8 @@ use anyhow::Context;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::Usage;
-use crate::message::{HEADERS_MAX, Headers, headers_size};
-
-/// Refuses what no host would take.
-pub(super) fn check(payload: &[u8], headers: &Headers, max_payload: usize) -> Result<(), String> {
-    if payload.len() > max_payload {
-        return Err(too_long(Some(payload.len() as u64), max_payload));
-    }
-    let size = headers_size(headers);
-    if size > HEADERS_MAX {
-        return Err(format!(
-            "the headers take {size} bytes and the limit is {HEADERS_MAX}"
-        ));
-    }
-    Ok(())
-}
-
-/// Why a payload of so many bytes is refused; without a size it is not known, but over the limit.
-fn too_long(size: Option<u64>, max: usize) -> String {
-    let has = match size {
-        Some(size) => size.to_string(),
-        None => format!("more than {max}"),
-    };
-    format!(
-        "the payload has {has} bytes and the limit is {max}; send a reference to it, or raise \
-         --max-payload"
-    )
-}
+pub(super) use crate::format::message::check;
+use crate::format::message::payload_too_long;
 
 /// The bytes of a file, if that is known: a pipe tells no size.
 fn size_of(file: &File) -> Option<u64> {
@@ -81,7 +56,7 @@ pub(super) async fn read(text: &str, max: usize) -> anyhow::Result<Vec<u8>> {
         .context("reading the payload")?;
     if bytes.len() > max {
         let size = size.filter(|size| *size > max as u64);
-        return Err(Usage(too_long(size, max)).into());
+        return Err(Usage(payload_too_long(size, max)).into());
     }
     Ok(bytes)
 }
@@ -111,7 +86,7 @@ pub(super) fn read_at_prompt(text: &str, max: usize) -> Result<Vec<u8>, String> 
         .map_err(|error| fail(error.to_string()))?;
     if bytes.len() > max {
         let size = Some(metadata.len()).filter(|size| *size > max as u64);
-        return Err(too_long(size, max));
+        return Err(payload_too_long(size, max));
     }
     Ok(bytes)
 }

@@ -2,11 +2,12 @@
 
 use std::io::{self, Write};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::time::rfc3339;
-use crate::message::{Attempt, HistoryEntry, RETRIES_MAX, Record, Sent, State};
-use crate::text::{payload, printable, printable_json};
+use crate::format::json;
+use crate::message::{Attempt, HistoryEntry, Record, Sent, State};
+use crate::text::{payload, printable};
 
 /// Bytes of a payload in a list, and in the view of one message.
 pub(super) const PAYLOAD_IN_LIST: usize = 60;
@@ -14,69 +15,19 @@ const PAYLOAD_IN_FULL: usize = 1 << 20;
 
 /// One line of JSON.
 pub(super) fn json_line(value: &Value) -> io::Result<()> {
-    writeln!(io::stdout().lock(), "{}", json_text(value))
-}
-
-/// JSON as it is printed.
-pub(super) fn json_text(value: &Value) -> String {
-    printable_json(&value.to_string()).into_owned()
+    writeln!(io::stdout().lock(), "{}", json::text(value))
 }
 
 /// The answer to one message sent.
 pub(super) fn sent(sent: &Sent, as_json: bool) -> io::Result<()> {
     if as_json {
-        return json_line(&json!({
-            "id": sent.id,
-            "due_at_ms": sent.due_at_ms,
-            "due_at": sent.due_at_ms.map(rfc3339),
-        }));
+        return json_line(&json::sent(sent));
     }
     let id = printable(sent.id.as_str());
     if sent.due_at_ms.is_none() {
         tell!("{id} was sent before, so nothing was sent now");
     }
     writeln!(io::stdout().lock(), "{id}")
-}
-
-pub(super) fn text_of(bytes: &[u8]) -> (Option<String>, Option<String>) {
-    use base64::Engine;
-    match std::str::from_utf8(bytes) {
-        Ok(text) => (Some(text.to_owned()), None),
-        Err(_) => (
-            None,
-            Some(base64::engine::general_purpose::STANDARD.encode(bytes)),
-        ),
-    }
-}
-
-/// The retries that a message's producer gave it: those that failed attempts have used, and those
-/// that are left.
-pub(super) fn retries(record: &Record) -> u32 {
-    // The attempt that made it a dead letter has used none.
-    let used = match record.state {
-        State::Dead | State::Garbage => record.attempts.saturating_sub(1),
-        _ => record.attempts,
-    };
-    used.saturating_add(record.retries_left).min(RETRIES_MAX)
-}
-
-/// A record as JSON: the payload as text when it is text, else as base64. `send --ndjson` takes it.
-pub(super) fn record_json(record: &Record) -> Value {
-    let (text, base64) = record.payload.as_deref().map_or((None, None), text_of);
-    json!({
-        "id": record.id,
-        "state": record.state,
-        "at_ms": record.at_ms,
-        "at": record.at_ms.map(rfc3339),
-        "attempts": record.attempts,
-        "retries": retries(record),
-        "retries_left": record.retries_left,
-        "headers": record.headers,
-        "payload": text,
-        "payload_base64": base64,
-        "payload_missing": record.payload.is_none(),
-        "history": record.history,
-    })
 }
 
 /// One line of a list.

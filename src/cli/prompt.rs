@@ -10,7 +10,7 @@ use super::read::Named;
 use super::send::MessageArgs;
 use super::steer::Moved;
 use crate::control::{Bulk, Command, Filter, Line};
-use crate::dashboard::CommandParser;
+use crate::dashboard::{self, CommandParser};
 use crate::message::{MessageId, PAYLOAD_MAX_DEFAULT, QueueName};
 
 #[derive(Debug, Parser)]
@@ -163,6 +163,20 @@ impl CommandParser for Prompt {
         words.sort();
         words
     }
+
+    fn names(&self, before: &str) -> Option<dashboard::Named> {
+        let mut words: Vec<&str> = before.split(char::is_whitespace).collect();
+        let word = words.pop()?;
+        words.retain(|word| !word.is_empty());
+        let (command, others) = words.split_first()?;
+        match (*command, others.last().copied()) {
+            (_, Some("--queue" | "-q")) | ("queue", None) => Some(dashboard::Named::Queue),
+            _ if word.starts_with('-') => None,
+            ("get" | "cancel" | "reschedule" | "redrive" | "delete" | "stop", _)
+            | ("dead", Some(_)) => Some(dashboard::Named::Message),
+            _ => None,
+        }
+    }
 }
 
 /// True when a command is about messages and only lacks their ids.
@@ -268,8 +282,8 @@ fn said_by(error: &clap::Error) -> String {
     text.strip_prefix("error: ").unwrap_or(&text).to_owned()
 }
 
-/// The words of a line: quoted with ' or " as in a shell, while a word that begins a JSON object or
-/// list goes on to its end as it is, quotes and blanks included.
+/// The words of a line, quoted with ' or " as in a shell. A word that begins a JSON object or list goes on
+/// to its end as it is, quotes and blanks included.
 fn words(line: &str) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
     let mut rest = line.trim_start();
@@ -495,6 +509,15 @@ mod tests {
         assert_eq!(Prompt.complete("re"), ["redrive", "reschedule", "resume"]);
         assert_eq!(Prompt.complete("send x --re"), ["--retries"]);
         assert_eq!(Prompt.complete("dead red"), ["redrive"]);
+        let names = |before| Prompt.names(before);
+        assert_eq!(names("queue or"), Some(dashboard::Named::Queue));
+        assert_eq!(names("send x --queue "), Some(dashboard::Named::Queue));
+        assert_eq!(names("cancel 019a"), Some(dashboard::Named::Message));
+        assert_eq!(names("dead redrive a "), Some(dashboard::Named::Message));
+        assert_eq!(
+            (names("send x"), names("can"), names("cancel --q")),
+            (None, None, None)
+        );
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("payload.json"), "{}").unwrap();
         let start = format!("@{}/pay", folder.path().display());

@@ -1,13 +1,16 @@
 //! `dqhost stats`, `get`, `list` and `cancel`.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
+use super::fail_if::Condition;
 use super::open::Missing;
 use super::queues::QueuesArgs;
-use super::{Exit, QueueArg, StoreArgs, log, number, open, print};
+use super::{Exit, QueueArg, StoreArgs, log, number, open, print, time};
+use crate::format;
 use crate::message::{MessageId, QueueName, State};
 use crate::store::{
     Cancelled, Counts, HOST_SILENCE, Overview, Page, SeenHost, Store, StoreError, StoreResult,
@@ -21,6 +24,18 @@ pub(super) struct StatsArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Fail if a queue meets one of these: dead>0,lag>60s
+    ///
+    /// Compare pending, ready, unack, retry, dead, moving, hosts or lag with a number by >, >=, <, <= or
+    /// =. lag is how long the next ready message has waited. The exit code is 1 then.
+    #[arg(long, value_name = "CONDITIONS", value_delimiter = ',')]
+    fail_if: Vec<Condition>,
+    /// Print again every so often [default: 2s]
+    ///
+    /// It ends at the first reading that --fail-if fails, or with Ctrl-C.
+    #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true,
+        default_missing_value = "2s", value_parser = time::some_duration)]
+    watch: Option<Duration>,
     #[command(flatten)]
     store: StoreArgs,
 }
@@ -28,7 +43,31 @@ pub(super) struct StatsArgs {
 pub(super) async fn stats(args: StatsArgs) -> anyhow::Result<Exit> {
     log::to_stderr("warn", false)?;
     let store = open::store(&args.store, Missing::Refuse).await?;
-    let chosen = args.queues.choose(&*store).await?;
+    loop {
+        let exit = stats_once(&args, &*store).await?;
+        match args.watch {
+            Some(every) if exit == Exit::Done => tokio::time::sleep(every).await,
+            _ => return Ok(exit),
+        }
+    }
+}
+
+/// Says which conditions are met; true if any is.
+fn tell_met(conditions: &[Condition], rows: &[(QueueName, Overview, Vec<SeenHost>)]) -> bool {
+    let mut is_any = false;
+    for (queue, overview, hosts) in rows {
+        for condition in conditions {
+            if let Some(found) = condition.met(overview, hosts.len()) {
+                is_any = true;
+                tell!("queue {queue}: {found} ({condition})");
+            }
+        }
+    }
+    is_any
+}
+
+async fn stats_once(args: &StatsArgs, store: &dyn Store) -> anyhow::Result<Exit> {
+    let chosen = args.queues.choose(store).await?;
     let queues = chosen.queues;
     if let Some(note) = chosen.note
         && (queues.is_empty() || !chosen.complete)
@@ -37,7 +76,7 @@ pub(super) async fn stats(args: StatsArgs) -> anyhow::Result<Exit> {
     }
     let (mut rows, mut refused) = (Vec::new(), Vec::new());
     for queue in queues {
-        match row_of(&*store, &queue).await {
+        match row_of(store, &queue).await {
             Ok((overview, hosts)) => rows.push((queue, overview, hosts)),
             // One that is broken hides no other.
             Err(error @ StoreError::Refused { .. }) => refused.push((queue, error)),
@@ -47,16 +86,7 @@ pub(super) async fn stats(args: StatsArgs) -> anyhow::Result<Exit> {
     if args.json {
         let mut queues: Vec<_> = rows
             .iter()
-            .map(|(queue, overview, hosts)| {
-                let c = overview.counts;
-                json!({
-                    "queue": queue, "pending": c.pending, "ready": c.ready, "unack": c.unack,
-                    "retry": c.retry, "dead": c.dead, "moving": c.moving, "totals": c.totals,
-                    "paused": overview.paused, "next_due_ms": overview.next_due_ms,
-                    "oldest_ready_ms": overview.oldest_ready_ms,
-                    "hosts": hosts,
-                })
-            })
+            .map(|(queue, overview, hosts)| format::json::stats(queue, overview, hosts))
             .collect();
         let errors = refused.iter();
         queues.extend(
@@ -70,7 +100,7 @@ pub(super) async fn stats(args: StatsArgs) -> anyhow::Result<Exit> {
     for (queue, overview, _) in &rows {
         // One that was used under these names is no doubt the one that is meant.
         if overview.counts == Counts::default()
-            && let Some(hint) = open::naming_hint(&*store, queue).await
+            && let Some(hint) = open::naming_hint(store, queue).await
         {
             tell!("queue {queue}: {hint}");
         }
@@ -78,6 +108,9 @@ pub(super) async fn stats(args: StatsArgs) -> anyhow::Result<Exit> {
     for (queue, error) in &refused {
         let error = error.to_string();
         tell!("error: queue {queue} is not shown: {}", printable(&error));
+    }
+    if tell_met(&args.fail_if, &rows) {
+        return Ok(Exit::Failed);
     }
     Ok(how_much(rows.len(), rows.len() + refused.len()))
 }
@@ -137,6 +170,13 @@ fn print_stats(
                 "{queue} is paused: `dqhost resume --queue {queue}{flags}` resumes it"
             )?;
         }
+        if overview.limited > 0 {
+            let limited = grouped(overview.limited);
+            writeln!(
+                out,
+                "{queue}: a limit holds back {limited} messages that are due"
+            )?;
+        }
         if c.moving == 0 {
             continue;
         }
@@ -176,7 +216,7 @@ pub(super) async fn get(args: GetArgs) -> anyhow::Result<Exit> {
         return Ok(Exit::Failed);
     };
     if args.json {
-        print::json_line(&print::record_json(&record))?;
+        print::json_line(&format::json::record(&record))?;
     } else {
         print::record(&record)?;
     }
@@ -273,7 +313,7 @@ pub(super) async fn show_page(
             .await?;
         for record in &records {
             if args.json {
-                print::json_line(&print::record_json(record))?;
+                print::json_line(&format::json::record(record))?;
             } else {
                 print::record_line(record)?;
             }

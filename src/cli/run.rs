@@ -15,7 +15,7 @@ use crate::store::address::Endpoints;
 use crate::text;
 use crate::verdict::Outcome;
 
-mod calls;
+pub(super) mod calls;
 mod repeated;
 mod report;
 
@@ -116,7 +116,7 @@ fn heading(number: u64, payload: &str) -> io::Result<()> {
     writeln!(io::stdout().lock(), "{gap}message   {number}: {payload}")
 }
 
-fn exit_of(outcome: &Outcome) -> Exit {
+pub(super) fn exit_of(outcome: &Outcome) -> Exit {
     match outcome {
         Outcome::Acked => Exit::Done,
         Outcome::Rejected { .. } => Exit::Rejected,
@@ -125,7 +125,7 @@ fn exit_of(outcome: &Outcome) -> Exit {
 }
 
 /// The exit of two runs: a failure counts more than a rejection.
-fn worse(one: Exit, other: Exit) -> Exit {
+pub(super) fn worse(one: Exit, other: Exit) -> Exit {
     match (one, other) {
         (Exit::Done, exit) | (exit, Exit::Done) => exit,
         (Exit::Rejected, Exit::Rejected) => Exit::Rejected,

@@ -18,7 +18,7 @@ use crate::text::printable;
 /// The longest secret, in bytes.
 const SECRET_MAX: u64 = 64 * 1024;
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Handler limits and permissions")]
 pub(super) struct SandboxArgs {
     /// Stop a handler after so long
@@ -120,11 +120,6 @@ impl SandboxArgs {
         limits
     }
 
-    /// The queues that handlers may send to.
-    pub(super) fn allow_send(&self) -> &[QueueName] {
-        &self.allow_send
-    }
-
     /// What handlers may do. `never` is where no request goes, whatever is allowed.
     pub(super) fn permissions(
         &self,
@@ -165,18 +160,13 @@ impl SandboxArgs {
         })
     }
 
-    /// A runtime for up to `slots` runs at a time that compiles in child processes of this program.
+    /// A runtime for up to `slots` runs at a time with these permissions.
     pub(super) fn runtime(
         &self,
         slots: usize,
         permissions: Permissions,
     ) -> Result<Runtime, HandlerError> {
-        let cache = cache_folder();
-        let program = this_program().map_err(|error| {
-            HandlerError::Engine(format!("the path of this program is not known: {error}"))
-        })?;
-        let runtime = Runtime::new(slots, self.limits(), permissions, cache.as_deref())?;
-        Ok(runtime.compile_with(program))
+        runtime(slots, self.limits(), permissions)
     }
 
     /// True if only certain files may be loaded.
@@ -191,18 +181,38 @@ impl SandboxArgs {
         path: &Path,
     ) -> Result<ComponentFile, HandlerError> {
         let file = runtime.read(path)?;
+        self.check(&file)?;
+        Ok(file)
+    }
+
+    /// Refuses a file with another digest than those that may be loaded.
+    pub(super) fn check(&self, file: &ComponentFile) -> Result<(), HandlerError> {
         if self.handler_digest.is_empty() || self.handler_digest.iter().any(|d| **d == *file.digest)
         {
-            return Ok(file);
+            return Ok(());
         }
         Err(HandlerError::Invalid {
             reason: format!(
                 "its digest is sha256:{}, which is not the one of --handler-digest",
                 file.digest
             ),
-            path: file.name,
+            path: file.name.clone(),
         })
     }
+}
+
+/// A runtime for up to `slots` runs at a time that compiles in child processes of this program.
+pub(super) fn runtime(
+    slots: usize,
+    limits: Limits,
+    permissions: Permissions,
+) -> Result<Runtime, HandlerError> {
+    let cache = cache_folder();
+    let program = this_program().map_err(|error| {
+        HandlerError::Engine(format!("the path of this program is not known: {error}"))
+    })?;
+    let runtime = Runtime::new(slots, limits, permissions, cache.as_deref())?;
+    Ok(runtime.compile_with(program))
 }
 
 /// What is in the file, without the line end that editors put there.

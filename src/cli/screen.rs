@@ -4,7 +4,7 @@ use std::future::Future;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
@@ -17,9 +17,9 @@ use super::prompt::Prompt;
 use super::queues::QueuesArgs;
 use super::{Exit, StoreArgs, Usage, folder, log, open};
 use crate::control::controller::Controller;
-use crate::control::{LogRing, Stage};
+use crate::control::{LogRing, Snapshot, Stage};
 use crate::dashboard::{
-    self, DashboardEnd, DashboardThread, Settings, Setup, Theme, key_lines, keymap,
+    self, DashboardEnd, DashboardThread, Settings, Setup, Theme, key_lines, screens,
 };
 use crate::host::{Host, Summary};
 use crate::message::QueueName;
@@ -36,6 +36,9 @@ pub(super) struct ScreenArgs {
     /// Draw the dashboard with ASCII signs only
     #[arg(long, env = "DQHOST_ASCII", value_parser = clap::builder::BoolishValueParser::new())]
     ascii: bool,
+    /// Leave the mouse to the terminal
+    #[arg(long, env = "DQHOST_NO_MOUSE", value_parser = clap::builder::BoolishValueParser::new())]
+    no_mouse: bool,
     /// Choose colours for a dark or a light background
     ///
     /// With NO_COLOR there are none.
@@ -122,6 +125,7 @@ fn setup(args: &ScreenArgs) -> Setup {
     Setup {
         settings: args.settings(),
         parser: Box::new(Prompt),
+        mouse: !args.no_mouse,
         lines: state_folder().map(|folder| folder.join("lines")),
     }
 }
@@ -138,13 +142,15 @@ pub(super) async fn snapshot(
         host: None,
         read_only: true,
     };
-    let snapshot = controller.snapshot().await?;
-    let refused = snapshot.outage.clone();
     let size = match crossterm::terminal::size() {
         Ok(size) if io::stdout().is_terminal() => size,
         _ => (number("COLUMNS", 120), number("LINES", 40)),
     };
-    let picture = dashboard::frame_of(args.settings(), snapshot, size);
+    let opened = |snapshot| dashboard::opened_on(args.settings(), snapshot, size);
+    let wants = |snapshot: &Snapshot| opened(snapshot.clone()).query;
+    let snapshot = controller.snapshot(wants).await?;
+    let refused = snapshot.outage.clone();
+    let picture = dashboard::picture(&mut opened(snapshot), Instant::now());
     let text = match args.snapshot {
         Some(SnapshotFormat::Ansi) => picture.ansi(),
         Some(SnapshotFormat::Svg) => picture.svg(),
@@ -338,8 +344,8 @@ fn told_to_end() -> anyhow::Result<impl Future<Output = ()> + Send + 'static> {
 /// `dqhost keys`: the table of keys.
 pub(super) fn keys() -> anyhow::Result<Exit> {
     let mut out = io::stdout().lock();
-    for (name, scope) in keymap::PLACES {
-        writeln!(out, "{name}")?;
+    for scope in screens::PLACES {
+        writeln!(out, "{}", scope.name())?;
         for (keys, help) in key_lines(scope) {
             writeln!(out, "  {keys:<18} {help}")?;
         }

@@ -11,9 +11,10 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 
-use super::idempotency::with_key;
 use super::open::Missing;
-use super::{Exit, QueueArg, StoreArgs, Usage, log, ndjson, number, open, payload, print, time};
+use super::{Exit, QueueArg, StoreArgs, Usage, lines, log, number, open, payload, print, time};
+use crate::format::line::Defaults;
+use crate::format::message::with_key;
 use crate::message::{Due, NewMessage, PAYLOAD_MAX_DEFAULT, RETRIES_MAX};
 use crate::text::{cut, shell_word};
 
@@ -151,14 +152,14 @@ pub(super) async fn send(args: SendArgs) -> anyhow::Result<Exit> {
             ))
         })?;
         let store = open::store(&args.store, Missing::Make).await?;
-        let defaults = ndjson::Defaults {
+        let defaults = Defaults {
             due: message.timing.due(),
             retries: message.retries,
             headers: message.headers,
             dedup_window: message.dedup_window,
             max_payload: message.max_payload,
         };
-        return ndjson::send(
+        return lines::send(
             source.input,
             &*store,
             &args.queue.queue,

@@ -1,14 +1,17 @@
-//! The signals that stop a host.
+//! The signals that stop a host, and the one that makes it load changed handlers.
 
 use anyhow::Context;
+use rustix::fs::{Mode, OFlags};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use super::reload::Reload;
 use crate::host::Stage;
 
-/// The first SIGINT or SIGTERM lets handlers finish, the second stops them. The end of the terminal
-/// (SIGHUP) lets them finish too, and never more than that, since it is told more than once.
-pub(super) fn stop_by(stage: watch::Sender<Stage>) -> anyhow::Result<()> {
+/// The first SIGINT or SIGTERM lets handlers finish, the second stops them. SIGHUP loads changed handlers, if there are any,
+/// unless it tells that the terminal of this process is gone. That lets handlers finish too, and never
+/// more than that, since it is told more than once.
+pub(super) fn listen(stage: watch::Sender<Stage>, reload: Option<Reload>) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt()).context("listening for Ctrl-C")?;
     let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
     let mut hangup = if is_hangup_ignored() {
@@ -16,12 +19,23 @@ pub(super) fn stop_by(stage: watch::Sender<Stage>) -> anyhow::Result<()> {
     } else {
         Some(signal(SignalKind::hangup()).context("listening for SIGHUP")?)
     };
+    let had_terminal = has_terminal();
     tokio::spawn(async move {
         loop {
             let at_least = tokio::select! {
                 _ = interrupt.recv() => Stage::Now,
                 _ = terminate.recv() => Stage::Now,
-                Some(()) = async { hangup.as_mut()?.recv().await } => Stage::Drain,
+                Some(()) = async { hangup.as_mut()?.recv().await } => {
+                    let look = tokio::task::spawn_blocking(has_terminal);
+                    if had_terminal && !look.await.unwrap_or(true) {
+                        Stage::Drain
+                    } else {
+                        if let Some(reload) = &reload {
+                            reload.ask();
+                        }
+                        continue;
+                    }
+                }
             };
             let is_new = stage.send_if_modified(|stage| {
                 let next = match *stage {
@@ -40,6 +54,12 @@ pub(super) fn stop_by(stage: watch::Sender<Stage>) -> anyhow::Result<()> {
         }
     });
     Ok(())
+}
+
+/// True while this process has a controlling terminal.
+fn has_terminal() -> bool {
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    rustix::fs::open("/dev/tty", flags, Mode::empty()).is_ok()
 }
 
 /// True when whoever started this program told it to outlive its terminal, as nohup does. Where the

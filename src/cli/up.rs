@@ -1,28 +1,24 @@
 //! `dqhost up`: puts a store, a runtime and a host together.
 
-use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::{Args, ValueEnum};
 use futures_util::future::join_all;
 use tokio::sync::watch;
 
-use super::sandbox::SandboxArgs;
-use super::screen::{self, ScreenArgs};
-use super::{
-    DEFAULT_QUEUE, Exit, StoreArgs, Usage, handlers, hardening, log, number, open, signals, time,
-};
-use crate::host::{Host, HostConfig, Served, Stage, Workers};
-use crate::message::{NewMessage, QueueName, RETRIES_MAX};
+use super::config::{Config, TableArgs};
+use super::handlers::{Loader, Plan};
+use super::host_args::{DeliveryArgs, UpArgs};
+use super::reload::{Reload, Reloader};
+use super::{DEFAULT_QUEUE, Exit, Usage, hardening, listen, log, open, sandbox, screen, signals};
+use crate::host::{Host, HostConfig, QueueSettings, Served, Stage, Summary, Workers};
+use crate::http_api::HostView;
+use crate::message::QueueName;
+use crate::runtime::{Limits, Permissions};
 use crate::store::address::Endpoints;
 use crate::store::{Retention, Store};
 use crate::verdict::Backoff;
-
-/// More slots than this are refused: each reserves address space for its memory.
-const SLOTS_MAX: u64 = 4096;
 
 /// After this many task polls a worker thread looks at its timers. The default of 61 would make
 /// timers wait for 61 ticks when every slot computes.
@@ -33,157 +29,79 @@ const WORKER_EVENT_INTERVAL: u32 = 8;
 /// them while new ones come.
 const WORKER_GLOBAL_QUEUE_INTERVAL: u32 = 2;
 
-/// How much the threads of long handlers give way: at this a quick one has ten times their share when
-/// both want the same core, and they have all of it when none does. On Linux it is for one thread.
+/// How much the threads of long handlers give way. At this a quick one has ten times their share when both
+/// want the same core, and they have all of it when none does. On Linux it is for one thread.
 #[cfg(target_os = "linux")]
 const PATIENT_NICE: i32 = 10;
 
-#[derive(Debug, Args)]
-pub(super) struct UpArgs {
-    /// Handle messages with this WebAssembly component
-    ///
-    /// It exports dqhost:queue/handler.
-    #[arg(long, value_name = "FILE", env = "DQHOST_HANDLER")]
-    handler: Option<PathBuf>,
-    /// Serve this queue; may be repeated [default: default]
-    ///
-    /// With =FILE the queue has a handler of its own instead of --handler.
-    #[arg(
-        long,
-        short,
-        value_name = "NAME[=FILE]",
-        env = "DQHOST_QUEUE",
-        value_delimiter = ','
-    )]
-    queue: Vec<QueueSpec>,
-    /// Run so many handlers at a time, over all queues
-    #[arg(long, value_name = "N", default_value = "16", env = "DQHOST_SLOTS",
-        value_parser = number::from::<usize>(1..=SLOTS_MAX))]
-    slots: usize,
-    /// Own a message so long before other hosts may take it
-    ///
-    /// A lease is renewed while its handler runs. If a host crashes, its messages are delivered again
-    /// so much later.
-    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = time::lease,
-        env = "DQHOST_LEASE")]
-    lease: Duration,
-    /// Let handlers finish for so long when the host stops
-    #[arg(long, value_name = "DURATION", default_value = "25s", value_parser = time::duration,
-        env = "DQHOST_DRAIN")]
-    drain: Duration,
-    /// Retry so often if the producer recorded no number
-    #[arg(long, value_name = "N", default_value_t = NewMessage::RETRIES_DEFAULT,
-        env = "DQHOST_RETRIES",
-        value_parser = number::from::<u32>(0..=RETRIES_MAX.into()))]
-    retries: u32,
-    /// Wait so long after a first failed attempt
-    ///
-    /// The delay doubles after each further failure. A handler may name another delay.
-    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = time::duration,
-        env = "DQHOST_BACKOFF")]
-    backoff: Duration,
-    /// Wait at most so long after a failed attempt
-    ///
-    /// This also limits the delay that a handler names.
-    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = time::duration,
-        env = "DQHOST_BACKOFF_MAX")]
-    backoff_max: Duration,
-    /// Keep dead letters for so long
-    ///
-    /// If no host of the queue sets this, dead letters are kept until they are deleted.
-    #[arg(long, value_name = "DURATION", value_parser = time::duration,
-        env = "DQHOST_DEAD_MAX_AGE")]
-    dead_max_age: Option<Duration>,
-    /// Keep the latest so many dead letters of each queue
-    ///
-    /// If no host of the queue sets this, all are kept.
-    #[arg(long, value_name = "N", env = "DQHOST_DEAD_MAX",
-        value_parser = number::from::<u32>(0..=u32::MAX.into()))]
-    dead_max: Option<u32>,
-    /// Stop when no message waits and none is in flight
-    #[arg(long)]
-    exit_when_empty: bool,
-    /// Refuse to start if the handler of any queue cannot be loaded
-    #[arg(long, env = "DQHOST_STRICT", value_parser = clap::builder::BoolishValueParser::new())]
-    strict: bool,
-    /// Log from this level on: error, warn, info or debug
-    #[arg(long, value_name = "LEVEL", default_value = "info", env = "DQHOST_LOG")]
-    log: String,
-    /// Log as text or as JSON
-    #[arg(
-        long,
-        value_name = "FORMAT",
-        default_value = "text",
-        env = "DQHOST_LOG_FORMAT"
-    )]
-    log_format: LogFormat,
-    /// Print log lines instead of opening the dashboard
-    ///
-    /// Without a terminal this is the default.
-    #[arg(long, env = "DQHOST_NO_TUI", value_parser = clap::builder::BoolishValueParser::new())]
-    no_tui: bool,
-    #[command(flatten)]
-    sandbox: SandboxArgs,
-    #[command(flatten)]
-    screen: ScreenArgs,
-    #[command(flatten)]
-    store: StoreArgs,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum LogFormat {
-    Text,
-    Json,
-}
-
-/// `NAME` or `NAME=FILE`.
-#[derive(Debug, Clone)]
-struct QueueSpec {
-    name: QueueName,
-    handler: Option<PathBuf>,
-}
-
-impl FromStr for QueueSpec {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (name, handler) = match text.split_once('=') {
-            Some((_, "")) => return Err("the handler's file is missing after =".to_owned()),
-            Some((name, file)) => (name, Some(PathBuf::from(file))),
-            None => (text, None),
-        };
-        Ok(Self {
-            name: name.parse().map_err(|error| format!("{error}"))?,
-            handler,
-        })
+/// What holds for each queue that is served.
+fn plans(args: &UpArgs, config: &Config, never: &Endpoints) -> anyhow::Result<Vec<Plan>> {
+    let mut names = config.queue_names(args);
+    if names.is_empty() {
+        names.push(
+            DEFAULT_QUEUE
+                .parse()
+                .map_err(|error| Usage(format!("{error}")))?,
+        );
     }
-}
-
-/// Which queue is served by which file, checked.
-fn queue_files(args: &UpArgs) -> Result<Vec<(QueueName, PathBuf)>, Usage> {
-    let default = DEFAULT_QUEUE
-        .parse()
-        .map_err(|error| Usage(format!("{error}")))?;
-    let specs = match args.queue.as_slice() {
-        [] => vec![QueueSpec {
-            name: default,
-            handler: None,
-        }],
-        specs => specs.to_vec(),
-    };
-    let mut files: Vec<(QueueName, PathBuf)> = Vec::new();
-    for QueueSpec { name, handler } in specs {
-        if files.iter().any(|(other, _)| *other == name) {
-            return Err(Usage(format!("queue {name} is given twice")));
+    let (mut plans, is_one): (Vec<Plan>, _) = (Vec::new(), names.len() == 1);
+    for queue in names {
+        if plans.iter().any(|plan| plan.queue == queue) {
+            return Err(Usage(format!("queue {queue} is given twice")).into());
         }
-        let file = handler.or_else(|| args.handler.clone()).ok_or_else(|| {
+        let (of_queue, table) = config.of_queue(&queue)?;
+        let spec = args.queue.iter().find(|spec| spec.name == queue);
+        let own = spec.and_then(|spec| spec.handler.clone());
+        let file = own.or(of_queue.handler).ok_or_else(|| {
             Usage(format!(
-                "queue {name} has no handler: give --handler FILE, or --queue {name}=FILE"
+                "queue {queue} has no handler: give --handler FILE, or --queue {queue}=FILE, or set it \
+                 in dqhost.toml"
             ))
         })?;
-        files.push((name, file));
+        let permissions = of_queue
+            .sandbox
+            .permissions(never.clone(), of_queue.delivery.retries);
+        plans.push(Plan {
+            file,
+            permissions: permissions.map_err(|error| in_queue(&queue, is_one, error))?,
+            settings: QueueSettings {
+                schedules: config.schedules_of(&queue, of_queue.delivery.retries),
+                ..settings(&of_queue.delivery, &table)
+                    .map_err(|error| in_queue(&queue, is_one, error))?
+            },
+            sandbox: of_queue.sandbox,
+            queue,
+        });
     }
-    Ok(files)
+    Ok(plans)
+}
+
+/// Says which of several queues has a mistake.
+fn in_queue(queue: &QueueName, is_one: bool, Usage(reason): Usage) -> Usage {
+    if is_one {
+        Usage(reason)
+    } else {
+        Usage(format!("queue {queue}: {reason}"))
+    }
+}
+
+fn settings(delivery: &DeliveryArgs, table: &TableArgs) -> Result<QueueSettings, Usage> {
+    Ok(QueueSettings {
+        lease: delivery.lease,
+        backoff: Backoff {
+            base: delivery.backoff,
+            max: delivery.backoff_max,
+        },
+        retries_default: delivery.retries,
+        retention: Retention {
+            age: delivery.dead_max_age,
+            number: delivery.dead_max,
+        },
+        slots: table.slots,
+        weight: table.weight,
+        limits: delivery.limits.limits()?,
+        schedules: Vec::new(),
+    })
 }
 
 /// Worker threads of their own for handlers; let go on drop without waiting for them.
@@ -255,48 +173,75 @@ impl Drop for Threads {
     }
 }
 
-pub(super) async fn up(args: UpArgs) -> anyhow::Result<Exit> {
+pub(super) async fn up(args: UpArgs, config: &Config) -> anyhow::Result<Exit> {
     if args.screen.is_snapshot() {
         log::to_stderr("warn", false)?;
-        let queues = args.queue.iter().map(|spec| spec.name.clone()).collect();
         let store = open::host_store(&args.store, Endpoints::default()).await?;
-        return screen::snapshot(&args.screen, store, queues).await;
+        return screen::snapshot(&args.screen, store, config.queue_names(&args)).await;
     }
-    // What is wrong from the start is told on the terminal as it is.
-    let files = queue_files(&args)?;
-    let json = args.log_format == LogFormat::Json;
+    args.listen.check()?;
+    let (level, json) = (&args.log.log, args.log.is_json());
     let (logs, log) = if args.no_tui || !screen::has_terminal() {
-        (None, log::of_host(&args.log, json)?)
+        (None, log::of_host(level, json)?)
     } else {
-        let (logs, log) = screen::start_log(&args.log, json)?;
+        let (logs, log) = screen::start_log(level, json)?;
         (Some(logs), log)
     };
+    if let Some(file) = config.file_name() {
+        tracing::info!(file, "settings are read from a file");
+    }
     let endpoints = open::endpoints(&args.store)?;
-    let permissions = args.sandbox.permissions(endpoints.clone(), args.retries)?;
-    let runtime = args.sandbox.runtime(args.slots, permissions)?;
+    let plans = plans(&args, config, &endpoints)?;
+    let runtime = sandbox::runtime(args.slots, limits(&args, &plans), Permissions::default())?;
     hardening::hide_memory();
-    let is_strict = args.strict || args.sandbox.has_digests();
-    let served = handlers::load(&args.sandbox, &runtime, files, is_strict)?;
-    let store = open::host_store(&args.store, endpoints).await?;
-    check_sends(&*store, &served, args.sandbox.allow_send())?;
+    let loader = Arc::new(Loader { plans, runtime });
+    let served = loader.load_all(args.strict)?;
+    let store = open::host_store(&args.store, endpoints.clone()).await?;
+    check_sends(&*store, &loader.plans)?;
     let threads = Threads::start()?;
     let workers = threads.workers().context("no threads for the handlers")?;
-    let config = config(&args);
-    for Served { queue, handler } in &served {
-        tracing::info!(%queue, handler = handler.digest(), store = store.describe(),
-            slots = config.slots, host = config.host_id, "serving");
-    }
+    let host_config = host_config(&args);
+    let names = |served: &Served| (served.queue.clone(), served.handler.digest().to_owned());
+    let serving: Vec<_> = served.iter().map(names).collect();
+    let (slots, id) = (host_config.slots, host_config.host_id.clone());
     warn_of_naming(&*store, &served).await;
-    let queues = served.iter().map(|served| served.queue.clone()).collect();
-    let host = Host::new(Arc::clone(&store), served, config, workers);
+    let queues: Vec<QueueName> = served.iter().map(|served| served.queue.clone()).collect();
+    let not_served = loader.plans.iter().map(|plan| plan.queue.clone());
+    let not_served = not_served.filter(|name| !queues.contains(name)).collect();
+    let host = Host::new(Arc::clone(&store), served, host_config, workers);
+    let reloader = Reloader {
+        loader: Arc::clone(&loader),
+        handlers: host.handlers(),
+    };
+    let reload = Reload::start(reloader, args.watch)?;
     let (stage, stages) = watch::channel(Stage::Run);
-    signals::stop_by(stage.clone())?;
+    let view = HostView {
+        monitor: host.monitor(),
+        stage: stages.clone(),
+        not_served,
+    };
+    let listening = listen::beside(&args.listen, &args.store, &store, view, &endpoints).await?;
+    signals::listen(stage.clone(), Some(reload))?;
+    // Not before: who reads it may send a signal.
+    for (queue, handler) in serving {
+        tracing::info!(%queue, handler, store = store.describe(), slots, host = id, "serving");
+    }
     let summary = match logs {
         None => host.run(stages).await,
         Some(logs) => {
             screen::with_host(&args.screen, host, (stage, stages), (store, queues), logs).await?
         }
     };
+    if let Some(listening) = listening {
+        listening.end().await;
+    }
+    log_end(&summary);
+    // Its clock interrupts handlers as long as any may run.
+    drop((loader, log));
+    Ok(Exit::Done)
+}
+
+fn log_end(summary: &Summary) {
     tracing::info!(
         acked = summary.acked,
         nacked = summary.nacked,
@@ -307,33 +252,34 @@ pub(super) async fn up(args: UpArgs) -> anyhow::Result<Exit> {
         refused = summary.refused,
         "stopped"
     );
-    drop(log);
-    Ok(Exit::Done)
 }
 
-fn config(args: &UpArgs) -> HostConfig {
+fn host_config(args: &UpArgs) -> HostConfig {
     HostConfig {
         host_id: uuid::Uuid::new_v4().to_string(),
         slots: args.slots,
-        lease: args.lease,
         drain: args.drain,
         poll: Duration::from_secs(1),
-        backoff: Backoff {
-            base: args.backoff,
-            max: args.backoff_max,
-        },
-        retries_default: args.retries,
-        retention: Retention {
-            age: args.dead_max_age,
-            number: args.dead_max,
-        },
         exit_when_empty: args.exit_when_empty,
     }
 }
 
+/// The limits of the engine: those of the host, with room for each queue's.
+fn limits(args: &UpArgs, plans: &[Plan]) -> Limits {
+    plans
+        .iter()
+        .map(|plan| plan.sandbox.limits())
+        .fold(args.sandbox.limits(), |host, of_queue| Limits {
+            memory: host.memory.max(of_queue.memory),
+            table_elements: host.table_elements.max(of_queue.table_elements),
+            ..host
+        })
+}
+
 /// What a handler sends has to be accepted in one step with its ack.
-fn check_sends(store: &dyn Store, served: &[Served], to: &[QueueName]) -> Result<(), Usage> {
-    for Served { queue, .. } in served {
+fn check_sends(store: &dyn Store, plans: &[Plan]) -> Result<(), Usage> {
+    for plan in plans {
+        let (queue, to) = (&plan.queue, &plan.permissions.sends);
         if let Some(other) = to.iter().find(|to| !store.can_send_along(queue, to)) {
             return Err(Usage(format!(
                 "handlers of queue {queue} cannot send to queue {other}: in Redis Cluster another \

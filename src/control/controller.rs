@@ -12,31 +12,21 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::{
-    Channels, Command, LogRing, Notice, OwnHost, Query, QueryResult, QueueView, READ_EVERY,
-    Snapshot, Stage, TaskView, scan,
+    Channels, Command, LogRing, Notice, OwnHost, Query, QueryResult, QueueView, Searched, Snapshot,
+    Stage, TaskView, scan,
 };
 use crate::host::Monitor;
 use crate::message::QueueName;
-use crate::store::{HOST_SILENCE, Store, StoreError, StoreResult};
+use crate::store::{Store, StoreResult};
 
 mod commands;
 mod notices;
+mod read;
 mod tasks;
 mod undo;
 
+use read::{answer, queue_views};
 pub use tasks::pace;
-
-/// Queues that are read each time at most, in turn.
-const QUEUES_AT_A_TIME: usize = 2;
-
-/// How often the lists of hosts and of queues are read.
-const HOSTS_EVERY: Duration = Duration::from_secs(5);
-
-/// How often what the screen looks at is read again while its queue changes, and while it does not.
-/// Looking through many costs more.
-const SEEN_EVERY: Duration = Duration::from_secs(2);
-const MANY_SEEN_EVERY: Duration = Duration::from_secs(8);
-const SEEN_AT_REST_EVERY: Duration = Duration::from_secs(10);
 
 /// How often snapshots of the host itself are made.
 const LOCAL_EVERY: Duration = Duration::from_millis(250);
@@ -66,6 +56,8 @@ struct StorePart {
     seen_at: Option<Instant>,
     /// A queue has changed since then.
     has_changed: bool,
+    /// A search for what the screen looks at goes on.
+    is_searching: bool,
 }
 
 /// What the tasks share.
@@ -110,6 +102,7 @@ impl Controller {
                 result: QueryResult::Nothing,
                 seen_at: None,
                 has_changed: false,
+                is_searching: false,
             }),
             query: Mutex::new(Query::Nothing),
             task: Mutex::new(None),
@@ -120,7 +113,7 @@ impl Controller {
             changed: Notify::new(),
         });
         let mut tasks = JoinSet::new();
-        tasks.spawn(read(Arc::clone(&shared)));
+        tasks.spawn(read::read(Arc::clone(&shared)));
         tasks.spawn(publish(Arc::clone(&shared), snapshot_in));
         tasks.spawn(commands::work(shared, command_out, notice_in));
         let channels = Channels {
@@ -132,174 +125,26 @@ impl Controller {
         (channels, ControllerHandle { _tasks: tasks })
     }
 
-    /// One snapshot, for a single frame.
-    pub async fn snapshot(self) -> StoreResult<Snapshot> {
+    /// One snapshot, for a single frame, with what the screen then wants to see.
+    pub async fn snapshot(self, wants: impl FnOnce(&Snapshot) -> Query) -> StoreResult<Snapshot> {
         let mut snapshot = Snapshot::empty(self.store.describe());
         let (queues, refused) = queue_views(&self, &[], true, 0).await?;
         snapshot.queues = queues;
         snapshot.outage = refused;
         snapshot.read_at = Some(Instant::now());
+        snapshot.result = answer(&*self.store, wants(&snapshot)).await?;
         Ok(snapshot)
     }
 }
 
-/// The queues as they stand: of those that are known already, the ones whose turn it is are read
-/// again. Without `with_hosts` the hosts are those of `before`. What one queue alone is refused for
-/// comes beside them, and the queue as it was known before, if it was.
-async fn queue_views(
-    controller: &Controller,
-    before: &[QueueView],
-    with_hosts: bool,
-    turn: usize,
-) -> StoreResult<(Vec<QueueView>, Option<String>)> {
-    let names = match controller.queues.as_slice() {
-        [] if with_hosts => controller.store.queues().await?,
-        [] => before.iter().map(|queue| queue.name.clone()).collect(),
-        names => names.to_vec(),
-    };
-    let turns = names.len().div_ceil(QUEUES_AT_A_TIME).max(1);
-    let mut views = Vec::with_capacity(names.len());
-    let mut refused = None;
-    for (at, name) in names.into_iter().enumerate() {
-        let known = before.iter().find(|queue| queue.name == name);
-        if let Some(known) = known.filter(|_| at % turns != turn % turns) {
-            views.push(known.clone());
-            continue;
-        }
-        let known_hosts = known.filter(|_| !with_hosts && turns == 1);
-        match queue_view(controller, name.clone(), known_hosts).await {
-            Ok(view) => views.push(view),
-            Err(error @ StoreError::Refused { .. }) => {
-                refused = Some(format!("queue {name}: {error}"));
-                views.extend(known.cloned());
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Ok((views, refused))
-}
-
-/// One queue as it stands, with the hosts that are known or those that the store tells of.
-async fn queue_view(
-    controller: &Controller,
-    name: QueueName,
-    known_hosts: Option<&QueueView>,
-) -> StoreResult<QueueView> {
-    let hosts = match known_hosts {
-        Some(known) => known.hosts.clone(),
-        None => controller.store.hosts(&name, HOST_SILENCE).await?,
-    };
-    Ok(QueueView {
-        overview: controller.store.overview(&name).await?,
-        read_at: Instant::now(),
-        name,
-        hosts,
-        report: None,
-    })
-}
-
-/// Reads the store again and again, at least as often as it is due.
-async fn read(shared: Arc<Shared>) {
-    let mut hosts_at: Option<Instant> = None;
-    for turn in 0_usize.. {
-        let with_hosts = hosts_at.is_none_or(|at| at.elapsed() >= HOSTS_EVERY);
-        let before = lock(&shared.part).queues.clone();
-        let result = queue_views(&shared.controller, &before, with_hosts, turn).await;
-        match result {
-            Ok((queues, refused)) => {
-                // A host that has just begun is there a moment later.
-                if with_hosts && queues.iter().any(|queue| !queue.hosts.is_empty()) {
-                    hosts_at = Some(Instant::now());
-                }
-                let changed = before.len() != queues.len()
-                    || before
-                        .iter()
-                        .zip(&queues)
-                        .any(|(a, b)| a.overview.counts != b.overview.counts);
-                {
-                    let mut part = lock(&shared.part);
-                    part.queues = queues;
-                    part.read_at = Some(Instant::now());
-                    part.outage = refused;
-                    part.has_changed |= changed;
-                }
-                if let Err(error) = read_result(&shared).await {
-                    let mut part = lock(&shared.part);
-                    part.outage = Some(error.to_string());
-                    part.has_changed = true;
-                }
-            }
-            Err(error) => lock(&shared.part).outage = Some(error.to_string()),
-        }
-        shared.changed.notify_one();
-        tokio::select! {
-            () = tokio::time::sleep(READ_EVERY) => {}
-            () = shared.read.notified() => {}
-        }
-    }
-}
-
-/// Reads what the screen looks at, if it is due.
-async fn read_result(shared: &Shared) -> StoreResult<()> {
-    let query = lock(&shared.query).clone();
-    let (is_other, age, changed) = {
-        let part = lock(&shared.part);
-        (
-            part.result.query() != &query,
-            part.seen_at.map(|at| at.elapsed()),
-            part.has_changed,
-        )
-    };
-    let every = match &query {
-        // It costs little, and is what an operator waits for.
-        Query::Message { .. } if changed => Duration::ZERO,
-        Query::Groups { .. } if changed => MANY_SEEN_EVERY,
-        Query::Messages { filter, .. } if changed && !filter.is_empty() => MANY_SEEN_EVERY,
-        _ if changed => SEEN_EVERY,
-        _ => SEEN_AT_REST_EVERY,
-    };
-    if !is_other && age.is_some_and(|age| age < every) {
-        return Ok(());
-    }
-    lock(&shared.part).has_changed = false;
-    let store = &*shared.controller.store;
-    let seen = match &query {
-        Query::Nothing => QueryResult::Nothing,
-        Query::Messages {
-            queue,
-            state,
-            offset,
-            limit,
-            filter,
-        } => {
-            let page = scan::page(store, queue, *state, (*offset, *limit), filter).await?;
-            QueryResult::Messages {
-                records: Arc::new(page.records),
-                more: page.more,
-                cut: page.cut,
-                query,
-            }
-        }
-        Query::Groups { queue, filter } => {
-            let (groups, cut) = scan::groups(store, queue, filter).await?;
-            QueryResult::Groups {
-                groups: Arc::new(groups),
-                cut,
-                query,
-            }
-        }
-        Query::Message { queue, id } => {
-            let record = store.get(queue, id).await?.map(Arc::new);
-            QueryResult::Message { record, query }
-        }
-    };
-    let mut part = lock(&shared.part);
-    part.result = seen;
-    part.seen_at = Some(Instant::now());
-    Ok(())
-}
-
 impl QueryResult {
+    fn is_under_way(&self) -> bool {
+        let (Self::Messages { searched, .. } | Self::Groups { searched, .. }) = self else {
+            return false;
+        };
+        matches!(searched, Searched::SoFar(_))
+    }
+
     /// What it answers.
     #[must_use]
     pub fn query(&self) -> &Query {
@@ -307,7 +152,8 @@ impl QueryResult {
             Self::Nothing => &Query::Nothing,
             Self::Messages { query, .. }
             | Self::Groups { query, .. }
-            | Self::Message { query, .. } => query,
+            | Self::Message { query, .. }
+            | Self::Due { query, .. } => query,
         }
     }
 }

@@ -1,8 +1,13 @@
 //! Looking through the messages of one state, a page at a time.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use super::{FILTERED_MAX, Filter, GROUPED_MAX, Group, LISTED_PAYLOAD_MAX, group_of};
+use super::{
+    Filter, Group, LISTED_PAYLOAD_MAX, Query, QueryResult, SEARCHED_MAX, Searched, group_of,
+};
 use crate::message::{MessageId, QueueName, Record, State};
 use crate::store::{Page, Store, StoreResult};
 
@@ -13,53 +18,42 @@ const STEP: usize = 500;
 const WHOLE_STEP: usize = 50;
 const WHOLE_PAYLOAD: usize = 1 << 30;
 
-/// A page of what matches.
-#[derive(Debug)]
-pub(super) struct Matching {
-    pub records: Vec<Record>,
-    /// True when there are more behind it, or may be.
-    pub more: bool,
-    /// True when the filter has stopped looking before the end.
-    pub cut: bool,
-}
-
 /// A list read in steps. Dead letters are listed latest first, so one that dies between two steps pushes
 /// the others on: each message comes once all the same. What dies meanwhile may come or not.
-struct Steps<'s> {
-    store: &'s dyn Store,
-    queue: &'s QueueName,
+#[derive(Debug)]
+struct Steps {
     state: State,
     /// The next step.
     page: Page,
-    result: HashSet<MessageId>,
+    /// Hashes of the ids that came. That two are the same is as good as impossible.
+    seen: HashSet<u64>,
+    hashes: RandomState,
 }
 
-impl<'s> Steps<'s> {
-    fn new(
-        store: &'s dyn Store,
-        queue: &'s QueueName,
-        state: State,
-        (limit, payload_max): (usize, usize),
-    ) -> Self {
+impl Steps {
+    fn new(state: State, limit: usize, payload_max: usize) -> Self {
         Self {
-            store,
-            queue,
             state,
             page: Page {
                 offset: 0,
                 limit,
                 payload_max,
             },
-            result: HashSet::new(),
+            seen: HashSet::new(),
+            hashes: RandomState::new(),
         }
     }
 
     /// The messages of the next step that were in none before, and whether it was the last.
-    async fn next(&mut self) -> StoreResult<(Vec<Record>, bool)> {
-        let mut records = self.store.list(self.queue, self.state, self.page).await?;
+    async fn next(
+        &mut self,
+        store: &dyn Store,
+        queue: &QueueName,
+    ) -> StoreResult<(Vec<Record>, bool)> {
+        let mut records = store.list(queue, self.state, self.page).await?;
         let last = records.len() < self.page.limit;
         self.page.offset += records.len();
-        records.retain(|record| self.result.insert(record.id.clone()));
+        records.retain(|record| self.seen.insert(self.hashes.hash_one(record.id.as_str())));
         Ok((records, last))
     }
 
@@ -68,94 +62,175 @@ impl<'s> Steps<'s> {
     }
 }
 
-/// Up to `limit` messages that match, after passing over `offset` of them. Without a filter that is
-/// one page of the store; with one, at most [`FILTERED_MAX`] messages are looked at.
+/// One page of the store, and whether there are more messages behind it.
 pub(super) async fn page(
     store: &dyn Store,
     queue: &QueueName,
     state: State,
     (offset, limit): (usize, usize),
-    filter: &Filter,
-) -> StoreResult<Matching> {
-    if filter.is_empty() {
-        let page = Page {
-            offset,
-            // One more than wanted tells whether there are more.
-            limit: limit + 1,
-            payload_max: LISTED_PAYLOAD_MAX,
-        };
-        let mut records = store.list(queue, state, page).await?;
-        let more = records.len() > limit;
-        records.truncate(limit);
-        return Ok(Matching {
-            records,
-            more,
-            cut: false,
-        });
-    }
-    let mut steps = Steps::new(store, queue, state, (STEP, LISTED_PAYLOAD_MAX));
-    let (mut records, mut passed) = (Vec::new(), 0);
-    loop {
-        let (step, last) = steps.next().await?;
-        for record in step.into_iter().filter(|record| filter.matches(record)) {
-            if passed < offset {
-                passed += 1;
-            } else if records.len() == limit {
-                return Ok(Matching {
-                    records,
-                    more: true,
-                    cut: false,
-                });
-            } else {
-                records.push(record);
+) -> StoreResult<(Vec<Record>, bool)> {
+    let page = Page {
+        offset,
+        // One more than wanted tells whether there are more.
+        limit: limit + 1,
+        payload_max: LISTED_PAYLOAD_MAX,
+    };
+    let mut records = store.list(queue, state, page).await?;
+    let more = records.len() > limit;
+    records.truncate(limit);
+    Ok((records, more))
+}
+
+/// A search for what a query wants, which goes on where it has stopped.
+#[derive(Debug)]
+pub(super) struct Search {
+    queue: QueueName,
+    filter: Filter,
+    steps: Steps,
+    found: Found,
+    is_over: bool,
+    took: Duration,
+}
+
+#[derive(Debug)]
+enum Found {
+    Messages(Vec<Record>),
+    /// Dead letters by reason.
+    Groups(HashMap<String, Group>),
+}
+
+impl Search {
+    /// The search for a query; none for one that needs none.
+    pub(super) fn of(query: &Query) -> Option<Self> {
+        let (queue, state, filter, found) = match query {
+            Query::Messages {
+                queue,
+                state,
+                filter,
+                ..
+            } if !filter.is_empty() => (queue, *state, filter, Found::Messages(Vec::new())),
+            Query::Groups { queue, filter } => {
+                (queue, State::Dead, filter, Found::Groups(HashMap::new()))
             }
+            _ => return None,
+        };
+        let reads_payloads = matches!(found, Found::Messages(_)) || filter.reads_payloads();
+        let payload_max = if reads_payloads {
+            LISTED_PAYLOAD_MAX
+        } else {
+            0
+        };
+        Some(Self {
+            queue: queue.clone(),
+            filter: filter.clone(),
+            steps: Steps::new(state, STEP, payload_max),
+            found,
+            is_over: false,
+            took: Duration::ZERO,
+        })
+    }
+
+    /// True when what was found is of use for this query, which may be about another page.
+    pub(super) fn is_for(&self, query: &Query) -> bool {
+        match (query, &self.found) {
+            (
+                Query::Messages {
+                    queue,
+                    state,
+                    filter,
+                    ..
+                },
+                Found::Messages(_),
+            ) => (queue, *state, filter) == (&self.queue, self.steps.state, &self.filter),
+            (Query::Groups { queue, filter }, Found::Groups(_)) => {
+                (queue, filter) == (&self.queue, &self.filter)
+            }
+            _ => false,
         }
-        if last || steps.looked_at() >= FILTERED_MAX {
-            return Ok(Matching {
-                records,
-                more: !last,
-                cut: !last,
-            });
+    }
+
+    /// True when nothing more has to be looked at for this query.
+    pub(super) fn has_enough(&self, query: &Query) -> bool {
+        let is_page_full = match (query, &self.found) {
+            (Query::Messages { offset, limit, .. }, Found::Messages(found)) => {
+                // One more tells whether there are more.
+                found.len() > offset.saturating_add(*limit)
+            }
+            _ => false,
+        };
+        self.is_over || is_page_full
+    }
+
+    /// Looks at up to [`SEARCHED_MAX`] more messages.
+    pub(super) async fn go_on(&mut self, store: &dyn Store, query: &Query) -> StoreResult<()> {
+        let begin = Instant::now();
+        let until = self.steps.looked_at() + SEARCHED_MAX;
+        while !self.has_enough(query) && self.steps.looked_at() < until {
+            let (step, last) = self.steps.next(store, &self.queue).await?;
+            let matching = step
+                .into_iter()
+                .filter(|record| self.filter.matches(record));
+            match &mut self.found {
+                Found::Messages(found) => found.extend(matching),
+                Found::Groups(groups) => matching.for_each(|record| count(groups, &record)),
+            }
+            self.is_over = last;
+        }
+        self.took += begin.elapsed();
+        Ok(())
+    }
+
+    /// How long the search should rest before it is made anew: much longer than it takes.
+    pub(super) fn rest(&self) -> Duration {
+        self.took * 10
+    }
+
+    /// What was found so far.
+    pub(super) fn result(&self, query: &Query) -> QueryResult {
+        let looked_at = self.steps.looked_at();
+        let searched = if self.is_over {
+            Searched::All
+        } else if self.has_enough(query) {
+            Searched::Enough(looked_at)
+        } else {
+            Searched::SoFar(looked_at)
+        };
+        let all = match &self.found {
+            Found::Messages(found) => found,
+            Found::Groups(groups) => {
+                let mut groups: Vec<Group> = groups.values().cloned().collect();
+                groups.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.reason.cmp(&b.reason)));
+                return QueryResult::Groups {
+                    query: query.clone(),
+                    groups: Arc::new(groups),
+                    searched,
+                };
+            }
+        };
+        let (offset, limit) = match query {
+            Query::Messages { offset, limit, .. } => (*offset, *limit),
+            _ => (0, 0),
+        };
+        let behind = all.get(offset..).unwrap_or_default();
+        QueryResult::Messages {
+            query: query.clone(),
+            records: Arc::new(behind.iter().take(limit).cloned().collect()),
+            more: behind.len() > limit,
+            searched,
         }
     }
 }
 
-/// The dead letters that match, by reason, the most frequent first; and whether only the latest
-/// [`GROUPED_MAX`] were looked at.
-pub(super) async fn groups(
-    store: &dyn Store,
-    queue: &QueueName,
-    filter: &Filter,
-) -> StoreResult<(Vec<Group>, bool)> {
-    let mut groups: HashMap<String, Group> = HashMap::new();
-    let payload_max = if filter.reads_payloads() {
-        LISTED_PAYLOAD_MAX
-    } else {
-        0
-    };
-    let mut steps = Steps::new(store, queue, State::Dead, (STEP, payload_max));
-    let cut = loop {
-        let (step, last) = steps.next().await?;
-        for record in step.iter().filter(|record| filter.matches(record)) {
-            let reason = group_of(record);
-            let group = groups.entry(reason.clone()).or_insert(Group {
-                reason,
-                count: 0,
-                latest_ms: 0,
-            });
-            group.count += 1;
-            group.latest_ms = group.latest_ms.max(record.at_ms.unwrap_or(0));
-        }
-        if last {
-            break false;
-        }
-        if steps.looked_at() >= GROUPED_MAX {
-            break true;
-        }
-    };
-    let mut groups: Vec<Group> = groups.into_values().collect();
-    groups.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.reason.cmp(&b.reason)));
-    Ok((groups, cut))
+/// Counts a dead letter to those of its reason.
+fn count(groups: &mut HashMap<String, Group>, record: &Record) {
+    let reason = group_of(record);
+    let group = groups.entry(reason.clone()).or_insert(Group {
+        reason,
+        count: 0,
+        latest_ms: 0,
+    });
+    group.count += 1;
+    group.latest_ms = group.latest_ms.max(record.at_ms.unwrap_or(0));
 }
 
 /// The ids of all dead letters that match now, each once, or of some when `goes_on` says no. What a filter says
@@ -166,15 +241,15 @@ pub async fn dead_ids(
     filter: &Filter,
     goes_on: impl Fn() -> bool,
 ) -> StoreResult<Vec<MessageId>> {
-    let size = if filter.reads_payloads() {
+    let (step, payload_max) = if filter.reads_payloads() {
         (WHOLE_STEP, WHOLE_PAYLOAD)
     } else {
         (STEP, 0)
     };
-    let mut steps = Steps::new(store, queue, State::Dead, size);
+    let mut steps = Steps::new(State::Dead, step, payload_max);
     let mut ids = Vec::new();
     while goes_on() {
-        let (step, last) = steps.next().await?;
+        let (step, last) = steps.next(store, queue).await?;
         let matching = step.into_iter().filter(|record| filter.matches(record));
         ids.extend(matching.map(|record| record.id));
         if last {
@@ -186,9 +261,7 @@ pub async fn dead_ids(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-    use std::time::Duration;
 
     use super::*;
     use crate::message::{Attempt, NewMessage};
@@ -230,6 +303,15 @@ mod tests {
         while store.advance(&queue()).await.unwrap().dead_lettered > 0 {}
     }
 
+    /// What a search for this finds, once it has looked at everything.
+    async fn searched(store: &dyn Store, query: &Query) -> QueryResult {
+        let mut search = Search::of(query).unwrap();
+        while !search.has_enough(query) {
+            search.go_on(store, query).await.unwrap();
+        }
+        search.result(query)
+    }
+
     #[tokio::test(flavor = "multi_thread")]
     async fn a_death_between_two_steps_shows_no_dead_letter_twice() {
         let options = SqliteOptions::memory();
@@ -243,7 +325,7 @@ mod tests {
             async move {
                 let mut new = 0;
                 // Not so many that the old ones are too old to be looked at.
-                while !is_over.load(SeqCst) && new < (GROUPED_MAX - 3000) / 2 {
+                while !is_over.load(SeqCst) && new < (SEARCHED_MAX - 3000) / 2 {
                     die(&*store, 10, "new").await;
                     new += 10;
                 }
@@ -254,14 +336,76 @@ mod tests {
             let ids = dead_ids(&*store, &queue(), &old, || true).await.unwrap();
             let unique: HashSet<&MessageId> = ids.iter().collect();
             assert_eq!((unique.len(), ids.len()), (3000, 3000));
-            let (groups, _) = groups(&*store, &queue(), &old).await.unwrap();
+            let by_reason = Query::Groups {
+                queue: queue(),
+                filter: old.clone(),
+            };
+            let QueryResult::Groups { groups, .. } = searched(&*store, &by_reason).await else {
+                panic!("no groups");
+            };
             assert_eq!(groups[0].count, 3000);
-            let found = page(&*store, &queue(), State::Dead, (0, 3000), &old).await;
-            let found = found.unwrap().records;
+            let page = Query::Messages {
+                queue: queue(),
+                state: State::Dead,
+                offset: 0,
+                limit: 3000,
+                filter: old.clone(),
+            };
+            let QueryResult::Messages { records: found, .. } = searched(&*store, &page).await
+            else {
+                panic!("no messages");
+            };
             let unique: HashSet<&MessageId> = found.iter().map(|record| &record.id).collect();
             assert_eq!(unique.len(), found.len());
         }
         is_over.store(true, SeqCst);
         others.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_search_stops_where_a_page_is_full_and_goes_on_for_the_next() {
+        let store: Arc<dyn Store> =
+            Arc::new(SqliteStore::open(&SqliteOptions::memory()).await.unwrap());
+        let messages: Vec<NewMessage> = (0..2 * SEARCHED_MAX + 100)
+            .map(|n| NewMessage::new(if n % 4000 == 3999 { "needle" } else { "hay" }))
+            .collect();
+        store.send(&queue(), &messages).await.unwrap();
+        let page = |offset| Query::Messages {
+            queue: queue(),
+            state: State::Ready,
+            offset,
+            limit: 1,
+            filter: Filter::parse("needle").unwrap(),
+        };
+        let (first, last) = (page(0), page(1));
+        let mut search = Search::of(&first).unwrap();
+        let mut seen = Vec::new();
+        for query in [&first, &first, &last, &last] {
+            assert!(search.is_for(query));
+            search.go_on(&*store, query).await.unwrap();
+            let QueryResult::Messages {
+                records,
+                more,
+                searched,
+                ..
+            } = search.result(query)
+            else {
+                panic!("no messages");
+            };
+            seen.push((records.len(), more, searched));
+        }
+        let all = 2 * SEARCHED_MAX + 100;
+        let expected = [
+            (1, false, Searched::SoFar(SEARCHED_MAX)),
+            // The second one was found: there are more than the page has room for.
+            (1, true, Searched::Enough(8000)),
+            (1, false, Searched::All),
+            (1, false, Searched::All),
+        ];
+        assert_eq!(
+            (seen.as_slice(), search.steps.looked_at()),
+            (&expected[..], all)
+        );
+        assert!(!search.is_for(&Query::Nothing));
     }
 }

@@ -1,4 +1,5 @@
-//! The one table of keys: it drives the input, the footer and the help.
+//! The one table of keys: it drives the input, the footer and the help. Those of the tabs stand with the
+//! [screens](super::screens).
 //!
 //! A lower-case letter does what can be done again or undone, an upper-case one what cannot.
 
@@ -6,25 +7,13 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 mod table;
 
-pub use table::BINDINGS;
+pub use table::{AFTER_TABS, Action, BEFORE_TABS, tab};
 
 /// Where keys go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// The queues and how they stand.
-    Overview,
-    /// The messages of one state.
-    Messages,
-    /// Dead letters by reason.
-    Groups,
-    /// The dead letters of one reason.
-    Letters,
-    /// One message.
-    Message,
-    /// What this host has in flight.
-    InFlight,
-    /// The log.
-    Log,
+    /// A screen, or one message: its name, and what not every screen can do.
+    Screen(&'static str, &'static [Action]),
     /// The help.
     Help,
     /// A question.
@@ -35,64 +24,35 @@ pub enum Scope {
     Editor,
 }
 
-use Scope::{
-    Confirm, Editor, Groups, Help, InFlight, Letters, Log, Message, Messages, Overview, Prompt,
-};
+impl Scope {
+    /// As people call it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Screen(name, _) => name,
+            Self::Help => "Help",
+            Self::Confirm => "Question",
+            Self::Prompt => "Prompt",
+            Self::Editor => "Editor",
+        }
+    }
 
-/// What a key does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the table says it in words")]
-pub enum Action {
-    Quit,
-    QuitAtOnce,
-    Suspend,
-    Redraw,
-    ShowHelp,
-    OpenPrompt,
-    OpenSend,
-    OpenFilter,
-    Back,
-    Open,
-    Up,
-    Down,
-    PageUp,
-    PageDown,
-    Top,
-    Bottom,
-    NextScreen,
-    PreviousScreen,
-    Screen(u8),
-    NextState,
-    PreviousState,
-    NextQueue,
-    Freeze,
-    ZoomIn,
-    ZoomOut,
-    Pause,
-    Mark,
-    MarkAll,
-    CopyId,
-    PayloadView,
-    Cancel,
-    RunNow,
-    Redrive,
-    RedriveAll,
-    Edit,
-    Delete,
-    DeleteAll,
-    StopHandler,
-    Undo,
-    StopTask,
-    GuestsOnly,
-    Yes,
-    No,
-    OtherAnswer,
-    Submit,
-    Complete,
-    Newline,
-    Earlier,
-    Later,
-    Save,
+    /// True for a screen that names this action.
+    #[must_use]
+    pub fn has(self, action: Action) -> bool {
+        matches!(self, Self::Screen(_, actions) if actions.contains(&action))
+    }
+}
+
+/// Where a line of the table works.
+#[derive(Debug, Clone, Copy)]
+pub enum Reach {
+    /// On each screen, and there.
+    EachScreen(&'static [Scope]),
+    /// On the screens that name its action.
+    Named,
+    /// There only.
+    Only(&'static [Scope]),
 }
 
 /// A key as the table names it.
@@ -152,7 +112,7 @@ pub struct Binding {
     /// The keys, the first being the one that the footer shows.
     pub keys: &'static [Key],
     /// Where they work.
-    pub scopes: &'static [Scope],
+    pub reach: Reach,
     /// What they do.
     pub action: Action,
     /// One word, for the footer; empty for what it does not show.
@@ -163,76 +123,14 @@ pub struct Binding {
     pub changes: bool,
 }
 
-/// All places, as people call them.
-pub const PLACES: [(&str, Scope); 11] = [
-    ("Overview", Overview),
-    ("Messages", Messages),
-    ("Dead letters by reason", Groups),
-    ("Dead letters", Letters),
-    ("One message", Message),
-    ("In flight", InFlight),
-    ("Log", Log),
-    ("Help", Help),
-    ("Question", Confirm),
-    ("Prompt", Prompt),
-    ("Editor", Editor),
-];
-
-/// The line of the table for a key, if it does something there.
-#[must_use]
-pub fn find(scope: Scope, key: Key) -> Option<&'static Binding> {
-    in_scope(scope).find(|binding| binding.keys.contains(&key))
-}
-
-/// The lines of the table that hold somewhere.
-pub fn in_scope(scope: Scope) -> impl Iterator<Item = &'static Binding> {
-    BINDINGS
-        .iter()
-        .filter(move |binding| binding.scopes.contains(&scope))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_key_means_one_thing_in_one_place() {
-        for (_, scope) in PLACES {
-            let keys: Vec<Key> = in_scope(scope)
-                .flat_map(|binding| binding.keys)
-                .copied()
-                .collect();
-            for (at, key) in keys.iter().enumerate() {
-                assert!(!keys[..at].contains(key), "{key:?} twice in {scope:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_undone_needs_shift() {
-        for binding in BINDINGS {
-            let destroys = matches!(
-                binding.action,
-                Action::Cancel
-                    | Action::Delete
-                    | Action::DeleteAll
-                    | Action::StopHandler
-                    | Action::StopTask
-            );
-            if destroys {
-                assert!(
-                    matches!(binding.keys, [Key::Char('A'..='Z')]),
-                    "{binding:?}"
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn every_key_has_a_name_and_every_line_a_help() {
-        for binding in BINDINGS {
-            assert!(!binding.help.is_empty() && !binding.scopes.is_empty());
-            assert!(binding.keys.iter().all(|key| !key.name().is_empty()));
+impl Binding {
+    /// True when the keys do something there.
+    #[must_use]
+    pub fn works_in(&self, scope: Scope) -> bool {
+        match (self.reach, scope) {
+            (Reach::EachScreen(_), Scope::Screen(..)) => true,
+            (Reach::Named, _) => scope.has(self.action),
+            (Reach::EachScreen(scopes) | Reach::Only(scopes), _) => scopes.contains(&scope),
         }
     }
 }

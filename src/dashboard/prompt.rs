@@ -18,6 +18,20 @@ pub trait CommandParser: Send + Sync {
 
     /// The words that could stand in the place of the last one of what is before the cursor.
     fn complete(&self, before: &str) -> Vec<String>;
+
+    /// What that last word names, if it names something that the screen knows.
+    fn names(&self, _before: &str) -> Option<Named> {
+        None
+    }
+}
+
+/// What a word names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Named {
+    /// A queue.
+    Queue,
+    /// A message.
+    Message,
 }
 
 /// What is typed.
@@ -27,6 +41,8 @@ pub enum Kind {
     Command,
     /// A filter.
     Filter,
+    /// A part of the name of a queue, which is selected meanwhile.
+    Queue,
 }
 
 /// The prompt while it is open.
@@ -40,6 +56,10 @@ pub struct Prompt {
     pub error: Option<String>,
     /// What the word could be.
     pub candidates: Vec<String>,
+    /// The chosen one of the actions that are listed, if one is.
+    pub chosen: Option<usize>,
+    /// The queue that was selected before one was looked for.
+    pub queue_before: Option<QueueName>,
     /// Where in the earlier lines it is, counted from the end; none on a line of its own.
     back: Option<usize>,
     /// The line of its own, while an earlier one is shown.
@@ -55,6 +75,8 @@ impl Prompt {
             area: TextArea::default(),
             error: None,
             candidates: Vec::new(),
+            chosen: None,
+            queue_before: None,
             back: None,
             own: String::new(),
         };
@@ -105,17 +127,24 @@ impl Prompt {
     fn changed(&mut self) {
         self.error = None;
         self.candidates.clear();
+        self.chosen = None;
         self.back = None;
     }
 
     /// Completes the word before the cursor as far as it is certain, and shows what it could be.
-    pub fn complete(&mut self, parser: &dyn CommandParser) {
+    pub fn complete(
+        &mut self,
+        parser: &dyn CommandParser,
+        known: impl FnOnce(Named) -> Vec<String>,
+    ) {
         let before = self.before_cursor();
-        let candidates = parser.complete(&before);
         let word = before
             .rsplit(char::is_whitespace)
             .next()
             .unwrap_or_default();
+        let mut candidates = parser.complete(&before);
+        let names = parser.names(&before).map(known).unwrap_or_default();
+        candidates.extend(names.into_iter().filter(|name| name.starts_with(word)));
         let common = common_start(&candidates);
         if let Some(rest) = common.strip_prefix(word) {
             let sure = candidates.len() == 1;
@@ -134,6 +163,13 @@ impl Prompt {
         let line = &self.area.lines()[cursor.0];
         lines.push(line.chars().take(cursor.1).collect());
         lines.join("\n")
+    }
+
+    /// True while actions are listed above it: no earlier line is shown, and nothing below it.
+    #[must_use]
+    pub fn lists_actions(&self) -> bool {
+        let shows_more = self.back.is_some() || self.error.is_some();
+        self.kind == Kind::Command && !shows_more && self.candidates.is_empty()
     }
 
     /// Shows an earlier line.
@@ -173,7 +209,7 @@ impl Prompt {
     ) -> Result<Line, String> {
         match self.kind {
             Kind::Command => parser.parse(&self.text(), queue, chosen),
-            Kind::Filter => Filter::parse(&self.text())
+            Kind::Filter | Kind::Queue => Filter::parse(&self.text())
                 .map(Line::Filter)
                 .map_err(|error| error.to_string()),
         }
@@ -257,17 +293,17 @@ mod tests {
     fn words_are_completed_as_far_as_they_are_certain() {
         let mut prompt = Prompt::new(Kind::Command, "");
         typed(&mut prompt, "p");
-        prompt.complete(&Words);
+        prompt.complete(&Words, |_| Vec::new());
         assert_eq!(prompt.text(), "pa");
         assert_eq!(prompt.candidates, ["pause", "paste"]);
         typed(&mut prompt, "u");
         // A blank of several bytes is one as well.
         prompt.paste("\u{a0}\u{3000}");
-        prompt.complete(&Words);
+        prompt.complete(&Words, |_| Vec::new());
         assert_eq!(prompt.text(), "pau\u{a0}\u{3000}");
         assert_eq!(prompt.candidates.len(), 3);
         let mut prompt = Prompt::new(Kind::Command, "pau");
-        prompt.complete(&Words);
+        prompt.complete(&Words, |_| Vec::new());
         assert_eq!(prompt.text(), "pause ");
     }
 
@@ -350,7 +386,7 @@ mod tests {
                 prompt.input(key);
                 match at % 7 {
                     0 => prompt.paste(&pasted),
-                    1 => prompt.complete(&Words),
+                    1 => prompt.complete(&Words, |_| Vec::new()),
                     2 => prompt.earlier(&lines),
                     3 => prompt.later(&lines),
                     4 => prompt.newline(),

@@ -1,23 +1,30 @@
 //! What the screen shows. [`update`](super::update) changes it, [`draw`](super::draw) draws it.
 
+use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::keymap::Scope;
+use ratatui::layout::Rect;
+
+use super::keymap::{Action, Scope};
 use super::prompt::Prompt;
 use super::rates::Rates;
 use super::theme::Theme;
 use crate::control::{
-    Filter, Group, LogRing, Notice, Query, QueryResult, QueueView, READ_EVERY, Snapshot, Stage,
+    Filter, Group, LogRing, Notice, Query, QueryResult, QueueView, READ_EVERY, Searched, Snapshot,
+    Stage,
 };
 use crate::message::{MessageId, QueueName, Record, State as MessageState};
 
 mod parts;
 mod question;
+mod screen;
 
-pub use parts::{Modal, Opened, PayloadView, Reasons, Screen};
+pub use parts::{Effect, Modal, Opened, PayloadView, Reasons};
 pub use question::{Question, QuestionTurn};
+pub use screen::Screen;
 
 /// How long a notice is shown.
 pub const NOTICE_TIME: Duration = Duration::from_secs(12);
@@ -70,7 +77,7 @@ pub struct State {
     /// Columns and rows.
     pub size: (u16, u16),
     /// Which screen.
-    pub screen: Screen,
+    pub screen: &'static dyn Screen,
     /// Which queue, once one is known.
     pub queue: Option<QueueName>,
     /// Which list on the messages screen: an index of [`STATES`].
@@ -103,24 +110,37 @@ pub struct State {
     pub rates: HashMap<QueueName, Rates>,
     /// The span of a column of the graphs: an index of [`ZOOMS`].
     pub zoom: usize,
+    /// By which column the queues are sorted; the first is no column.
+    pub sort: usize,
+    /// How far ahead due times are shown: the next minute, hour, day or week.
+    pub reach: usize,
     /// The log.
     pub logs: Arc<LogRing>,
     /// Only what handlers printed.
     pub guests_only: bool,
+    /// Where the tabs were drawn in the first row: their columns.
+    pub tabs: Vec<Range<u16>>,
+    /// Where lines that can be selected were drawn, and which is the first of them.
+    pub rows: Cell<Option<(Rect, usize)>>,
     /// The query that was last asked for.
     pub query: Query,
 }
 
 impl State {
-    /// A screen on which nothing has happened yet.
+    /// A dashboard that shows this screen, and on which nothing has happened yet.
     #[must_use]
-    pub fn new(settings: Settings, snapshot: Arc<Snapshot>, logs: Arc<LogRing>) -> Self {
+    pub fn new(
+        screen: &'static dyn Screen,
+        settings: Settings,
+        snapshot: Arc<Snapshot>,
+        logs: Arc<LogRing>,
+    ) -> Self {
         Self {
             snapshot,
             is_frozen: false,
             settings,
             size: (80, 24),
-            screen: Screen::Overview,
+            screen,
             queue: None,
             state: 0,
             filter: Filter::default(),
@@ -137,40 +157,27 @@ impl State {
             notice: None,
             rates: HashMap::new(),
             zoom: 0,
+            sort: 0,
+            reach: 1,
             logs,
             guests_only: false,
+            tabs: Vec::new(),
+            rows: Cell::new(None),
             query: Query::Nothing,
         }
     }
 
-    /// Where keys go now.
-    #[must_use]
-    pub fn scope(&self) -> Scope {
+    /// Where keys go while something lies on top.
+    pub(super) fn scope_on_top(&self) -> Option<Scope> {
         if self.prompt.is_some() {
-            return Scope::Prompt;
+            return Some(Scope::Prompt);
         }
-        match &self.modal {
-            Some(Modal::Help { .. }) => return Scope::Help,
-            Some(Modal::Confirm(_)) => return Scope::Confirm,
-            Some(Modal::Editor { .. }) => return Scope::Editor,
-            None => {}
-        }
-        if self.opened.is_some() {
-            return Scope::Message;
-        }
-        self.ground()
-    }
-
-    /// Where keys go when nothing is open and nothing on top.
-    fn ground(&self) -> Scope {
-        match self.screen {
-            Screen::Overview => Scope::Overview,
-            Screen::Messages => Scope::Messages,
-            Screen::Dead if self.group.is_some() => Scope::Letters,
-            Screen::Dead => Scope::Groups,
-            Screen::InFlight => Scope::InFlight,
-            Screen::Log => Scope::Log,
-        }
+        let modal = self.modal.as_ref()?;
+        Some(match modal {
+            Modal::Help { .. } => Scope::Help,
+            Modal::Confirm(_) => Scope::Confirm,
+            Modal::Editor { .. } => Scope::Editor,
+        })
     }
 
     /// The selected queue.
@@ -196,49 +203,29 @@ impl State {
         usize::from(rows.saturating_sub(others)).max(1)
     }
 
-    /// The state whose messages are listed.
-    #[must_use]
-    pub fn listed_state(&self) -> MessageState {
-        match self.screen {
-            Screen::Dead => MessageState::Dead,
-            _ => STATES[self.state],
-        }
-    }
-
     /// The page of messages, if it is there and the one that is wanted.
     #[must_use]
-    pub fn records(&self) -> Option<(&[Record], bool, bool)> {
+    pub fn records(&self) -> Option<(&[Record], bool, Searched)> {
         match &self.snapshot.result {
             QueryResult::Messages {
                 query,
                 records,
                 more,
-                cut,
-            } if *query == self.query => Some((records, *more, *cut)),
+                searched,
+            } if *query == self.query => Some((records, *more, *searched)),
             _ => None,
         }
     }
 
     /// The dead letters by reason, if they are there.
     #[must_use]
-    pub fn groups(&self) -> Option<(&[Group], bool)> {
+    pub fn groups(&self) -> Option<(&[Group], Searched)> {
         match &self.snapshot.result {
-            QueryResult::Groups { query, groups, cut } if *query == self.query => {
-                Some((groups, *cut))
-            }
-            _ => None,
-        }
-    }
-
-    /// How many lines can be selected; none while they are not known.
-    #[must_use]
-    pub fn line_count(&self) -> Option<usize> {
-        match self.ground() {
-            Scope::Overview => Some(self.snapshot.queues.len()),
-            Scope::Messages | Scope::Letters => self.records().map(|(records, ..)| records.len()),
-            // The first line stands for all.
-            Scope::Groups => self.groups().map(|(groups, _)| groups.len() + 1),
-            Scope::InFlight => Some(self.snapshot.in_flight.len()),
+            QueryResult::Groups {
+                query,
+                groups,
+                searched,
+            } if *query == self.query => Some((groups, *searched)),
             _ => None,
         }
     }
@@ -249,6 +236,83 @@ impl State {
         self.records()?.0.get(self.selected)
     }
 
+    /// How many lines can be selected; none while they are not known.
+    #[must_use]
+    pub fn line_count(&self) -> Option<usize> {
+        self.screen.line_count(self)
+    }
+
+    /// What the selected line is about, to find it again after a change.
+    #[must_use]
+    pub fn selected_key(&self) -> Option<&str> {
+        self.screen.line_key(self, self.selected)
+    }
+
+    /// Selects the line that is about this, if there is one.
+    pub fn select_key(&mut self, key: &str) {
+        let mut lines = 0..self.line_count().unwrap_or(0);
+        let is_it = |line: &usize| self.screen.line_key(self, *line) == Some(key);
+        self.selected = lines.find(is_it).unwrap_or(self.selected);
+    }
+
+    /// Opens one message.
+    pub(super) fn open(&mut self, queue: QueueName, id: MessageId) {
+        self.modal = None;
+        self.opened = Some(Opened {
+            queue,
+            id,
+            record: None,
+            is_gone: false,
+            end: None,
+            view: PayloadView::Json,
+            scroll: 0,
+        });
+    }
+
+    /// Shows a screen from its start.
+    pub(super) fn show(&mut self, screen: &'static dyn Screen) {
+        self.opened = None;
+        self.group = None;
+        self.screen = screen;
+        self.first_page();
+        screen.refresh(self);
+    }
+
+    /// Goes to the start of the list.
+    pub(super) fn first_page(&mut self) {
+        self.selected = 0;
+        self.offset = 0;
+        self.marks.clear();
+    }
+
+    /// Goes through a list of so many lines, and from page to page.
+    pub(super) fn navigate_list(&mut self, action: Action, lines: usize) {
+        let page = self.list_rows();
+        let last = lines.saturating_sub(1);
+        let more = self.records().is_some_and(|(_, more, _)| more);
+        match action {
+            Action::Up if self.selected > 0 => self.selected -= 1,
+            Action::Up if self.offset > 0 => {
+                self.offset = self.offset.saturating_sub(page);
+                self.selected = page - 1;
+            }
+            Action::Down if self.selected < last => self.selected += 1,
+            Action::Down | Action::PageDown if more => {
+                self.offset += page;
+                self.selected = 0;
+            }
+            Action::PageUp if self.offset > 0 => self.offset = self.offset.saturating_sub(page),
+            Action::PageUp => self.selected = self.selected.saturating_sub(page),
+            Action::PageDown => self.selected = (self.selected + page).min(last),
+            Action::Top => {
+                self.selected = 0;
+                self.offset = 0;
+            }
+            Action::Bottom => self.selected = last,
+            _ => {}
+        }
+    }
+
     /// The line of the selected queue on the overview.
     #[must_use]
     pub fn selected_queue(&self) -> usize {
@@ -257,83 +321,16 @@ impl State {
         queues.position(is_selected).unwrap_or(0)
     }
 
-    /// What the selected line is about, to find it again after a change.
-    #[must_use]
-    pub fn selected_key(&self) -> Option<String> {
-        match self.ground() {
-            Scope::Messages | Scope::Letters => {
-                Some(self.selected_record()?.id.as_str().to_owned())
-            }
-            Scope::Groups => {
-                let line = self.selected.checked_sub(1)?;
-                Some(self.groups()?.0.get(line)?.reason.clone())
-            }
-            Scope::InFlight => {
-                let in_flight = self.snapshot.in_flight.get(self.selected)?;
-                Some(in_flight.id.as_str().to_owned())
-            }
-            _ => None,
-        }
-    }
-
-    /// Selects the line that is about this, if there is one.
-    pub fn select_key(&mut self, key: &str) {
-        let line = match self.ground() {
-            Scope::Messages | Scope::Letters => self.records().and_then(|(records, ..)| {
-                records.iter().position(|record| record.id.as_str() == key)
-            }),
-            Scope::Groups => self.groups().and_then(|(groups, _)| {
-                let at = groups.iter().position(|group| group.reason == key)?;
-                Some(at + 1)
-            }),
-            Scope::InFlight => {
-                let mut in_flight = self.snapshot.in_flight.iter();
-                in_flight.position(|in_flight| in_flight.id.as_str() == key)
-            }
-            _ => None,
+    /// Notes where lines that can be selected are drawn: below so many rows of this place, from this line
+    /// on.
+    pub(super) fn note_rows(&self, area: Rect, head: u16, first: usize) {
+        let head = head.min(area.height);
+        let rows = Rect {
+            y: area.y + head,
+            height: area.height - head,
+            ..area
         };
-        self.selected = line.unwrap_or(self.selected);
-    }
-
-    /// The message that an action is about: the open one or the selected one.
-    #[must_use]
-    pub fn current(&self) -> Option<(QueueName, MessageId)> {
-        if let Some(opened) = &self.opened {
-            return Some((opened.queue.clone(), opened.id.clone()));
-        }
-        if self.screen == Screen::InFlight {
-            let in_flight = self.snapshot.in_flight.get(self.selected)?;
-            return Some((in_flight.queue.clone(), in_flight.id.clone()));
-        }
-        Some((self.queue.clone()?, self.selected_record()?.id.clone()))
-    }
-
-    /// What the screen wants to see of the store.
-    #[must_use]
-    pub fn wanted_query(&self) -> Query {
-        if let Some(opened) = &self.opened {
-            return Query::Message {
-                queue: opened.queue.clone(),
-                id: opened.id.clone(),
-            };
-        }
-        let Some(queue) = self.queue.clone() else {
-            return Query::Nothing;
-        };
-        let filter = self.filter.clone();
-        let page = |filter| Query::Messages {
-            queue: queue.clone(),
-            state: self.listed_state(),
-            offset: self.offset,
-            limit: self.list_rows(),
-            filter,
-        };
-        match (self.screen, &self.group) {
-            (Screen::Messages, _) => page(filter),
-            (Screen::Dead, Some(reasons)) => page(reasons.filter(&filter)),
-            (Screen::Dead, None) => Query::Groups { queue, filter },
-            (Screen::Overview | Screen::InFlight | Screen::Log, _) => Query::Nothing,
-        }
+        self.rows.set(Some((rows, first)));
     }
 
     /// True when the store has not answered for so long that its figures are old.
@@ -360,5 +357,18 @@ impl State {
                 || snapshot.queues.iter().any(|queue| {
                     queue.overview.next_due_ms.is_some() || queue.overview.oldest_ready_ms.is_some()
                 }))
+    }
+}
+
+/// Where a text is scrolled to that was scrolled past so many lines; how many it has is not known here.
+#[must_use]
+pub(super) fn scrolled(scroll: usize, action: Action, page: usize) -> usize {
+    match action {
+        Action::Up => scroll.saturating_sub(1),
+        Action::Down => scroll + 1,
+        Action::PageUp => scroll.saturating_sub(page),
+        Action::PageDown => scroll + page,
+        Action::Top => 0,
+        _ => usize::MAX / 2,
     }
 }

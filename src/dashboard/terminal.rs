@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crossterm::event::{DisableBracketedPaste, EnableBracketedPaste};
+use crossterm::style::Print;
 use crossterm::terminal::{
     BeginSynchronizedUpdate, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen,
     disable_raw_mode, enable_raw_mode,
@@ -32,13 +33,18 @@ pub(super) struct Screen {
     unread: Arc<Unread>,
 }
 
-fn enter() -> io::Result<()> {
+/// Buttons and the wheel are told, and moves are not: those would come in floods.
+const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1006h";
+const MOUSE_OFF: &str = "\x1b[?1006l\x1b[?1000l";
+
+fn enter(has_mouse: bool) -> io::Result<()> {
     enable_raw_mode()?;
     execute!(
         io::stdout(),
         EnterAlternateScreen,
         EnableBracketedPaste,
-        cursor::Hide
+        cursor::Hide,
+        Print(if has_mouse { MOUSE_ON } else { "" })
     )
 }
 
@@ -55,6 +61,7 @@ fn leave() {
         bytes,
         // One may have begun.
         EndSynchronizedUpdate,
+        Print(MOUSE_OFF),
         DisableBracketedPaste,
         LeaveAlternateScreen,
         cursor::Show
@@ -174,11 +181,11 @@ pub(super) fn restore_settings() {
 
 impl Screen {
     /// Waits until the program is in the foreground, and takes the terminal.
-    pub(super) async fn take(unread: Arc<Unread>) -> io::Result<Self> {
+    pub(super) async fn take(unread: Arc<Unread>, has_mouse: bool) -> io::Result<Self> {
         while !is_ours() {
             tokio::time::sleep(LOOK_EVERY).await;
         }
-        enter()?;
+        enter(has_mouse)?;
         let area = area()?;
         let options = TerminalOptions {
             viewport: Viewport::Fixed(area),

@@ -4,13 +4,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crossterm::event::KeyEvent;
+use crossterm::event::{KeyEvent, MouseEvent};
 
-use super::keymap::{self, Key, Scope};
+use super::keymap::{Key, Scope};
 use super::prompt::{CommandParser, Kind, Prompt, edit};
-use super::state::{Modal, NOTICE_TIME, Opened, PayloadView, Question, Screen, State};
+use super::screens;
+pub use super::state::Effect;
+use super::state::{Modal, NOTICE_TIME, Question, State};
 use crate::control::{Command, LogLine, LogRing, Notice, Query, QueryResult, Snapshot, Stage};
-use crate::message::{MessageId, QueueName};
+use crate::message::QueueName;
 
 mod act;
 mod input;
@@ -23,6 +25,8 @@ pub enum Event {
     Key(KeyEvent),
     /// Text was pasted.
     Paste(String),
+    /// A button of the mouse was pressed, or its wheel was turned.
+    Mouse(MouseEvent),
     /// The terminal has another size: columns and rows.
     Resize(u16, u16),
     /// Things stand differently.
@@ -31,23 +35,6 @@ pub enum Event {
     Notice(Notice),
     /// Time has passed.
     Tick,
-}
-
-/// What an event asks of others.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// Do this.
-    Command(Command),
-    /// Put this into the clipboard.
-    Copy(String),
-    /// Keep this line for later runs.
-    Remember(String),
-    /// Stop the process until the shell lets it go on.
-    Suspend,
-    /// Draw everything again.
-    Redraw,
-    /// Close the dashboard.
-    Leave,
 }
 
 /// How a message has ended, if the log of the host in this process tells it.
@@ -81,7 +68,7 @@ impl State {
             _ => None,
         };
         let mut effects = match event {
-            Event::Key(late) if self.is_late(late, now) => {
+            Event::Key(late) if self.comes_late(late, now) => {
                 key = None;
                 if self.has_question() {
                     let text = "pressed before the question could be read: answer it now";
@@ -95,6 +82,10 @@ impl State {
             Event::Key(key) => self.on_key(key, parser, now),
             Event::Paste(text) => {
                 self.on_paste(&text);
+                Vec::new()
+            }
+            Event::Mouse(event) => {
+                self.on_mouse(event);
                 Vec::new()
             }
             Event::Resize(columns, rows) => {
@@ -122,7 +113,8 @@ impl State {
         self.after_commands(&effects);
         let wanted = self.wanted_query();
         if wanted == self.query {
-            self.anchor = self.selected_key().or(self.anchor.take());
+            let here = self.selected_key().map(str::to_owned);
+            self.anchor = here.or(self.anchor.take());
         } else {
             let is_message = |query: &Query| matches!(query, Query::Message { .. });
             // A list that is left for one of its messages, or come back to, is the same list.
@@ -199,9 +191,7 @@ impl State {
         if !self.queue.as_ref().is_some_and(known) {
             self.queue = self.snapshot.queues.first().map(|queue| queue.name.clone());
         }
-        if self.screen == Screen::Overview {
-            self.selected = self.selected_queue();
-        }
+        self.screen.refresh(self);
         if let (Some(opened), QueryResult::Message { query, record }) =
             (&mut self.opened, &self.snapshot.result)
             && *query == self.query
@@ -250,17 +240,28 @@ impl State {
     fn on_paste(&mut self, text: &str) {
         if let Some(prompt) = &mut self.prompt {
             prompt.paste(text);
+            self.find_queue();
         } else if let Some(Modal::Editor { area, .. }) = &mut self.modal {
             area.insert_str(text.replace("\r\n", "\n").replace('\r', "\n"));
         }
     }
 
+    /// True for a key that was pressed for what was there before.
+    fn comes_late(&mut self, event: KeyEvent, now: Instant) -> bool {
+        let scopes = [self.scope(), Scope::Confirm];
+        Key::of(event).is_some_and(|key| {
+            let does = scopes.map(|scope| screens::find(scope, key));
+            self.is_late(key, does, now)
+        })
+    }
+
     fn on_key(&mut self, event: KeyEvent, parser: &dyn CommandParser, now: Instant) -> Vec<Effect> {
         let scope = self.scope();
-        let binding = Key::of(event).and_then(|key| keymap::find(scope, key));
+        let binding = Key::of(event).and_then(|key| screens::find(scope, key));
         let Some(binding) = binding else {
             if let Some(prompt) = &mut self.prompt {
                 prompt.input(event);
+                self.find_queue();
             } else if let Some(Modal::Editor {
                 area, is_leaving, ..
             }) = &mut self.modal
@@ -286,26 +287,6 @@ impl State {
             Scope::Confirm => self.on_answer(binding.action, now),
             _ => self.act(binding.action, now),
         }
-    }
-
-    /// Opens one message.
-    fn open(&mut self, queue: QueueName, id: MessageId) {
-        self.modal = None;
-        self.opened = Some(Opened {
-            queue,
-            id,
-            record: None,
-            is_gone: false,
-            end: None,
-            view: PayloadView::Json,
-            scroll: 0,
-        });
-    }
-
-    fn first_page(&mut self) {
-        self.selected = 0;
-        self.offset = 0;
-        self.marks.clear();
     }
 
     fn quit_at_once(&mut self) -> Vec<Effect> {

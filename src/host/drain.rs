@@ -1,27 +1,38 @@
 //! How a host stops: handlers finish, or are stopped and their messages given back.
 
+use std::sync::Arc;
+
 use futures_util::future::join_all;
 use tokio::sync::watch;
 
-use super::{RELEASE_LIMIT, Shared, Stage, reached};
-use crate::message::{Claim, QueueName};
+use super::{HostQueues, RELEASE_LIMIT, ServedQueue, Stage, reached};
+use crate::message::Claim;
 use crate::store::Settled;
 
 /// Stops the handlers that still run when the future of [`Host::run`] is dropped.
-pub(super) struct StopHandlers<'a>(pub &'a Shared);
+pub(super) struct StopHandlers<'a>(pub &'a HostQueues);
 
 impl Drop for StopHandlers<'_> {
     fn drop(&mut self) {
-        self.0.tasks.close();
-        self.0.in_flight.give_up_running();
+        self.0.shared.tasks.close();
+        give_up_running(&self.0.queues);
     }
+}
+
+/// Stops all handlers that still run; returns their deliveries, queue by queue.
+fn give_up_running(queues: &[Arc<ServedQueue>]) -> Vec<Vec<Claim>> {
+    let stop = |served: &Arc<ServedQueue>| served.in_flight.give_up_running();
+    queues.iter().map(stop).collect()
 }
 
 /// Lets handlers finish, then stops those that have not and gives their messages back, with their
 /// attempts.
-pub(super) async fn drain(shared: &Shared, stage: &mut watch::Receiver<Stage>) {
+pub(super) async fn drain(
+    HostQueues { shared, queues }: &HostQueues,
+    stage: &mut watch::Receiver<Stage>,
+) {
     shared.tasks.close();
-    let running = shared.in_flight.count(None);
+    let running: usize = queues.iter().map(|served| served.in_flight.count()).sum();
     if running > 0 {
         let limit = shared.config.drain.as_secs_f64();
         tracing::info!(running, limit, "waiting for handlers to finish");
@@ -31,7 +42,7 @@ pub(super) async fn drain(shared: &Shared, stage: &mut watch::Receiver<Stage>) {
             () = reached(stage, Stage::Now) => {}
         }
     }
-    let mut given_up = shared.in_flight.give_up_running();
+    let given_up = give_up_running(queues);
     // A message is given back only when its handler has really ended.
     if tokio::time::timeout(RELEASE_LIMIT, shared.tasks.wait())
         .await
@@ -39,25 +50,20 @@ pub(super) async fn drain(shared: &Shared, stage: &mut watch::Receiver<Stage>) {
     {
         tracing::warn!(
             "a handler has not ended; {} messages wait for their leases to end",
-            given_up.len()
+            given_up.iter().map(Vec::len).sum::<usize>()
         );
         return;
     }
-    let releases = shared.queues.iter().enumerate().map(|(index, served)| {
-        let claims = given_up
-            .extract_if(.., |(of, _)| *of == index)
-            .map(|(_, claim)| claim)
-            .collect();
-        give_back(shared, &served.queue, claims)
-    });
-    join_all(releases).await;
+    let releases = queues.iter().zip(given_up);
+    join_all(releases.map(|(served, claims)| give_back(served, claims))).await;
 }
 
 /// Gives back messages of one queue; says how many, or why not.
-async fn give_back(shared: &Shared, queue: &QueueName, claims: Vec<Claim>) {
+async fn give_back(served: &ServedQueue, claims: Vec<Claim>) {
     if claims.is_empty() {
         return;
     }
+    let ServedQueue { shared, queue, .. } = served;
     let release = shared.store.release(queue, &claims);
     match tokio::time::timeout(RELEASE_LIMIT, release).await {
         Ok(Ok(answers)) => {

@@ -1,12 +1,15 @@
 //! What a host shows of itself, and what an operator may tell it while it works.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use super::{Shared, Summary};
+use super::{HostQueues, ServedQueue, Summary};
 use crate::message::{MessageId, QueueName};
+use crate::metrics::{Buckets, Distribution};
+use crate::verdict::Outcome;
 
 /// How long a window of measurements lasts. What is shown covers the last window and the current
 /// one.
@@ -17,7 +20,7 @@ const LONGEST: Duration = Duration::from_hours(24);
 
 /// A view of a running host; a clone is the same one.
 #[derive(Clone)]
-pub struct Monitor(pub(super) Arc<Shared>);
+pub struct Monitor(pub(super) Arc<HostQueues>);
 
 /// A message that this host has in flight.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +48,8 @@ pub struct QueueReport {
     pub queue: QueueName,
     /// The SHA-256 of its handler, hexadecimal.
     pub handler: String,
+    /// Why the changed file of its handler was refused, until another is taken.
+    pub refusal: Option<Arc<str>>,
     /// Handlers of it that run.
     pub running: usize,
     /// How long handlers took lately.
@@ -68,74 +73,112 @@ impl Monitor {
     /// The host's label.
     #[must_use]
     pub fn host_id(&self) -> &str {
-        &self.0.config.host_id
+        &self.0.shared.config.host_id
     }
 
     /// Handlers that it can run at a time.
     #[must_use]
     pub fn slots(&self) -> usize {
-        self.0.config.slots
+        self.0.shared.config.slots
     }
 
     /// Handlers that run.
     #[must_use]
     pub fn busy(&self) -> usize {
-        self.slots() - self.0.slots.available_permits().min(self.slots())
+        self.slots() - self.0.shared.slots.free()
     }
 
     /// How long handlers may finish when it is told to stop.
     #[must_use]
     pub fn drain(&self) -> Duration {
-        self.0.config.drain
+        self.0.shared.config.drain
     }
 
     /// What it did so far.
     #[must_use]
     pub fn summary(&self) -> Summary {
-        self.0.totals.summary()
+        self.0.shared.totals.summary()
     }
 
     /// Its queues.
     #[must_use]
     pub fn queue_reports(&self) -> Vec<QueueReport> {
-        let running = self.0.in_flight.running();
-        let report = |(index, served): (usize, &super::ServedQueue)| {
+        let report = |served: &Arc<ServedQueue>| {
             let (took, late) = served.times.quantiles();
             QueueReport {
                 queue: served.queue.clone(),
-                handler: served.handler.digest().to_owned(),
-                running: running.of(index).0,
+                handler: served.handler.get().digest().to_owned(),
+                refusal: served.handler.refusal(),
+                running: served.in_flight.running().0,
                 took,
                 late,
             }
         };
-        self.0.queues.iter().enumerate().map(report).collect()
+        self.0.queues.iter().map(report).collect()
+    }
+
+    /// What its queues' handlers did since it began.
+    #[must_use]
+    pub fn queue_metrics(&self) -> Vec<QueueMetrics> {
+        let metrics = |served: &Arc<ServedQueue>| {
+            let times = &served.times;
+            let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+            let classes = Outcome::CLASSES.into_iter();
+            QueueMetrics {
+                queue: served.queue.clone(),
+                running: served.in_flight.running().0,
+                ended: classes.zip(times.ended.iter().map(count)).collect(),
+                took: times.took.read(),
+                late: times.late.read(),
+            }
+        };
+        self.0.queues.iter().map(metrics).collect()
     }
 
     /// Up to `max` of the messages in flight, those first that have been there longest.
     #[must_use]
     pub fn in_flight(&self, max: usize) -> Vec<InFlightDelivery> {
-        self.0
-            .in_flight
-            .longest(max, |served| self.0.queues[served].queue.clone())
+        let longest = |served: &Arc<ServedQueue>| served.in_flight.longest(max, &served.queue);
+        let mut all: Vec<_> = self.0.queues.iter().flat_map(longest).collect();
+        all.sort_by_key(|delivery| delivery.since);
+        all.truncate(max);
+        all
     }
 
     /// Stops the handler of one message; its attempt counts as failed. False when no handler of it
     /// runs here.
     #[must_use]
     pub fn stop_handler(&self, queue: &QueueName, id: &MessageId) -> bool {
-        let served = self
-            .0
-            .queues
-            .iter()
-            .position(|served| served.queue == *queue);
-        served.is_some_and(|served| self.0.in_flight.stop(served, id))
+        let mut queues = self.0.queues.iter();
+        let served = queues.find(|served| served.queue == *queue);
+        served.is_some_and(|served| served.in_flight.stop(id))
     }
 }
 
-/// How long things took, over the last window and the current one.
+/// What one queue's handlers did since the host began.
+#[derive(Debug, Clone, PartialEq)]
+pub struct QueueMetrics {
+    /// The queue.
+    pub queue: QueueName,
+    /// Handlers of it that run.
+    pub running: usize,
+    /// Runs that have ended, by [`Outcome::CLASSES`].
+    pub ended: Vec<(&'static str, u64)>,
+    /// How long handlers took.
+    pub took: Distribution,
+    /// How long after their due times messages were given to handlers, by this host's clock.
+    pub late: Distribution,
+}
+
+/// How long things took: over the last window and the current one, and since the host began.
 #[derive(Debug)]
-pub(super) struct Times(Mutex<Windows>);
+pub(super) struct Times {
+    windows: Mutex<Windows>,
+    /// Runs by the place of their class in [`Outcome::CLASSES`].
+    ended: [AtomicU64; Outcome::CLASSES.len()],
+    took: Buckets,
+    late: Buckets,
+}
 
 #[derive(Debug)]
 struct Windows {
@@ -151,17 +194,22 @@ impl Default for Times {
             let longest = u64::try_from(LONGEST.as_micros()).unwrap_or(u64::MAX);
             Histogram::new_with_max(longest, 2).expect("the bounds are those that it takes")
         };
-        Self(Mutex::new(Windows {
-            began: Instant::now(),
-            took: [empty(), empty()],
-            late: [empty(), empty()],
-        }))
+        Self {
+            windows: Mutex::new(Windows {
+                began: Instant::now(),
+                took: [empty(), empty()],
+                late: [empty(), empty()],
+            }),
+            ended: Default::default(),
+            took: Buckets::new(),
+            late: Buckets::new(),
+        }
     }
 }
 
 impl Times {
     fn lock(&self) -> MutexGuard<'_, Windows> {
-        let mut windows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         let age = windows.began.elapsed();
         if age >= WINDOW {
             let Windows { took, late, .. } = &mut *windows;
@@ -178,12 +226,18 @@ impl Times {
     }
 
     /// A handler has ended.
-    pub(super) fn took(&self, duration: Duration) {
+    pub(super) fn ended(&self, outcome: &Outcome, duration: Duration) {
+        let class = outcome.class();
+        if let Some(at) = Outcome::CLASSES.iter().position(|other| *other == class) {
+            self.ended[at].fetch_add(1, Ordering::Relaxed);
+        }
+        self.took.record(duration);
         self.lock().took[0].saturating_record(micros(duration));
     }
 
     /// A message was given to its handler so long after it was due.
     pub(super) fn was_late(&self, by: Duration) {
+        self.late.record(by);
         self.lock().late[0].saturating_record(micros(by));
     }
 
@@ -216,13 +270,13 @@ mod tests {
     #[test]
     fn the_window_before_counts_and_older_ones_do_not() {
         let times = Times::default();
-        times.took(Duration::from_millis(10));
+        times.ended(&Outcome::Acked, Duration::from_millis(10));
         let turn = |by| {
-            let mut windows = times.0.lock().unwrap();
+            let mut windows = times.windows.lock().unwrap();
             windows.began = windows.began.checked_sub(by).unwrap();
         };
         turn(WINDOW);
-        times.took(Duration::from_millis(30));
+        times.ended(&Outcome::Stopped, Duration::from_millis(30));
         let (took, late) = times.quantiles();
         assert_eq!((took.count, late.count), (2, 0));
         assert!(
@@ -233,5 +287,45 @@ mod tests {
         assert_eq!(times.quantiles().0.count, 1);
         turn(WINDOW * 2);
         assert_eq!(times.quantiles().0.count, 0);
+    }
+
+    #[test]
+    fn every_end_is_counted_under_its_class() {
+        let times = Times::default();
+        let reason = String::new;
+        let ends = [
+            Outcome::Acked,
+            Outcome::Nacked {
+                delay: None,
+                reason: reason(),
+            },
+            Outcome::Rejected { reason: reason() },
+            Outcome::Trapped { reason: reason() },
+            Outcome::Exited {
+                ok: true,
+                last_words: reason(),
+            },
+            Outcome::TimedOut {
+                limit: Duration::ZERO,
+            },
+            Outcome::OutOfMemory { limit: 1 },
+            Outcome::OutOfStack { limit: 1 },
+            Outcome::OverLimit { what: reason() },
+            Outcome::SendsRefused,
+            Outcome::Stopped,
+            Outcome::PayloadMissing,
+            Outcome::HostBusy { what: "x" },
+            Outcome::HostFault { reason: reason() },
+        ];
+        for end in &ends {
+            times.ended(end, Duration::ZERO);
+        }
+        assert!(
+            times
+                .ended
+                .iter()
+                .all(|count| count.load(Ordering::Relaxed) == 1)
+        );
+        assert_eq!(times.took.read().count, ends.len() as u64);
     }
 }

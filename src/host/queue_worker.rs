@@ -1,110 +1,69 @@
 //! One queue of a host, and its part of the loop.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::error_backoff::ErrorBackoff;
-use super::record::Run;
-use super::settle::Finished;
+use super::finished::Finished;
+use super::held::Held;
 use super::timer::Timer;
 use super::work::{Slot, run};
-use super::{ServedQueue, Shared, leases, slots};
-use crate::message::{Claim, Delivery};
-use crate::store::{Advanced, First, Reservation, Settlement, StoreResult};
+use super::{ServedQueue, leases};
+use crate::message::{Claim, Delivery, QueueName};
+use crate::store::{Advanced, Reservation, Schedule, StoreResult};
+use crate::text::printable;
 use crate::verdict::Outcome;
 
 /// How long a message is kept that the host could not handle, before it is given back; half as long to
 /// half as long again.
 const BUSY_PAUSE: Duration = Duration::from_secs(1);
 
-/// What settlements have put back into a queue since the loop last looked.
-#[derive(Debug, Default)]
-pub(super) struct Requeued(Mutex<RequeuedDue>);
-
-/// When what was put back is due.
-#[derive(Debug, Default)]
-struct RequeuedDue {
-    /// Some of it waits for a slot already.
-    waits: bool,
-    /// When `advance` has something to do for the earliest of the rest.
-    due_at: Option<Instant>,
-}
-
-impl Requeued {
-    /// Notes a settlement that took effect; `last` when no attempt is left after it.
-    pub(super) fn settled(&self, settlement: &Settlement, last: bool) {
-        let due_in = match settlement {
-            Settlement::Ack { .. } => return,
-            Settlement::Nack { delay, .. } if !last => delay.unwrap_or_default(),
-            // To become a dead letter.
-            Settlement::Nack { .. } | Settlement::Reject { .. } => Duration::ZERO,
-        };
-        let mut requeued = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let due_at = Instant::now() + due_in;
-        requeued.waits |= due_in.is_zero();
-        requeued.due_at = Some(requeued.due_at.map_or(due_at, |at| at.min(due_at)));
-    }
-
-    /// Notes a message that was given back: it waits for a slot.
-    pub(super) fn released(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).waits = true;
-    }
-
-    fn take(&self) -> RequeuedDue {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// What the loop of one queue knows.
+/// The loop of one queue, and what only it knows.
 pub(super) struct QueueWorker {
-    index: usize,
-    finished: UnboundedSender<Finished>,
-    /// When `advance` may have something to do.
-    advance_at: Instant,
-    /// True when it will have: something is due then, or somebody has said so. Otherwise it is the
-    /// look that is taken in case that something is not known here.
-    deadline_known: bool,
+    served: Arc<ServedQueue>,
+    results: UnboundedSender<Finished>,
+    schedule: Schedule,
     /// True when messages may wait that no reservation has looked for.
     has_ready: bool,
-    reservations: u32,
+    /// Whether a limit of the queue holds back what waits.
+    held: Held,
     error_backoff: ErrorBackoff,
 }
 
 impl QueueWorker {
-    pub(super) fn new(index: usize, finished: UnboundedSender<Finished>) -> Self {
+    pub(super) fn new(served: Arc<ServedQueue>, results: UnboundedSender<Finished>) -> Self {
         Self {
-            index,
-            finished,
-            advance_at: Instant::now(),
-            deadline_known: true,
+            schedule: Schedule::new(served.shared.config.poll),
+            served,
+            results,
             has_ready: true,
-            reservations: 0,
+            held: Held::default(),
             error_backoff: ErrorBackoff::default(),
         }
     }
 
     /// The loop, until the host is told to stop.
-    pub(super) async fn serve(mut self, shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
-        let served = &shared.queues[self.index];
-        let queues = [served.queue.clone()];
+    pub(super) async fn serve(mut self, mut stopped: watch::Receiver<bool>) {
+        let served = Arc::clone(&self.served);
+        let shared = &served.shared;
         let timer = Timer::new();
-        // One for many rounds: to wait costs the names of channels.
-        let mut notified = shared.store.wait(&queues);
+        let hints = shared.store.subscribe(std::slice::from_ref(&served.queue));
         loop {
-            self.after_progress(served);
-            let sleep = self.pass(&shared).await.min(shared.config.poll);
-            let wants_slots = self.has_ready && self.error_backoff.remaining().is_zero();
-            if served.wants_slots.swap(wants_slots, SeqCst) && !wants_slots {
+            self.after_progress();
+            let sleep = self.pass().await.min(shared.config.poll);
+            let can_reserve = !self.held.is_held() && self.error_backoff.remaining().is_zero();
+            let wants_slots = self.has_ready && can_reserve;
+            if served.slots.wants_slots.swap(wants_slots, SeqCst) && !wants_slots {
                 // Others may have more than their share now.
-                shared.slots_are_free();
+                shared.slots.are_free();
             }
             served
                 .is_idle
-                .store(!self.has_ready && self.advance_at > Instant::now(), SeqCst);
+                .store(!self.has_ready && !self.schedule.is_due(), SeqCst);
             if *stopped.borrow() {
                 return;
             }
@@ -114,62 +73,47 @@ impl QueueWorker {
             }
             shared.may_be_empty.notify_one();
             tokio::select! {
-                () = timer.sleep(sleep) => {}
-                () = &mut notified => {
-                    notified = shared.store.wait(&queues);
-                    self.look_again();
+                () = timer.sleep(sleep) => self.has_ready |= self.held.may_be_settled(),
+                () = hints.notified() => self.schedule.hinted(),
+                () = served.slots.progress.notified() => {
+                    self.has_ready |= self.held.may_be_settled();
                 }
-                () = served.progress.notified() => {}
                 _ = stopped.changed() => {}
             }
         }
     }
 
-    /// Something may have happened that this host does not know of.
-    fn look_again(&mut self) {
-        self.advance_at = Instant::now();
-        self.deadline_known = true;
-    }
-
     /// A slot became free or results were settled: takes note of what that put back.
-    fn after_progress(&mut self, served: &ServedQueue) {
-        let requeued = served.requeued.take();
-        self.has_ready |= requeued.waits;
-        if let Some(at) = requeued.due_at
-            && at < self.advance_at
-        {
-            self.advance_at = at;
-            self.deadline_known = true;
+    fn after_progress(&mut self) {
+        let requeued = self.served.requeued.take();
+        self.has_ready |= requeued.waits | self.held.is_over();
+        if let Some(at) = requeued.due_at {
+            self.schedule.due_by(at);
         }
     }
 
     /// Takes note of what an advance did.
-    fn advanced(&mut self, shared: &Shared, advanced: Advanced) {
+    fn advanced(&mut self, advanced: &Advanced) {
         if advanced.expired > 0 {
-            let queue = &shared.queues[self.index].queue;
+            let queue = &self.served.queue;
             tracing::info!(%queue, "{} leases have expired without an answer; their messages are to be \
                 retried, or dead when no retries are left", advanced.expired);
         }
-        let next_in = if advanced.more {
-            Some(Duration::ZERO)
-        } else {
-            advanced.next_in
-        };
-        let next_in = next_in.filter(|due| *due < shared.config.poll);
-        self.deadline_known = next_in.is_some();
-        self.advance_at = Instant::now() + next_in.unwrap_or(shared.config.poll);
+        // No hint is taken while the store is asked.
+        self.schedule.advanced(advanced, self.schedule.hints());
     }
 
     /// One pass: advance when it is time, reserve as many as there are free slots, start each.
     /// Returns how long nothing more is to be done unless a slot becomes free or a hint comes; an
     /// error pauses this queue and no other.
-    async fn pass(&mut self, shared: &Arc<Shared>) -> Duration {
+    async fn pass(&mut self) -> Duration {
         let left = self.error_backoff.remaining();
         if !left.is_zero() {
             return left;
         }
-        let queue = &shared.queues[self.index].queue;
-        match self.try_pass(shared).await {
+        let result = self.try_pass().await;
+        let queue = &self.served.queue;
+        match result {
             Ok(was_full) => {
                 if self.error_backoff.succeeded() {
                     tracing::info!(%queue, "the store answers again");
@@ -177,45 +121,50 @@ impl QueueWorker {
                 if self.has_ready && was_full {
                     return Duration::ZERO;
                 }
-                self.advance_at.saturating_duration_since(Instant::now())
+                let next = self.schedule.advance_at();
+                let next = self.held.until().map_or(next, |until| until.min(next));
+                next.saturating_duration_since(Instant::now())
             }
             Err(error) => {
                 if self.error_backoff.failed() {
                     tracing::warn!(%queue, "trying again until the store answers: {error}");
                 }
                 // A look alone comes next, so that nothing is reserved that cannot be moved on.
-                self.advance_at = Instant::now();
-                (self.deadline_known, self.has_ready) = (false, false);
+                self.schedule.failed();
+                self.has_ready = false;
                 self.error_backoff.remaining()
             }
         }
     }
 
     /// True when every slot that it could have was filled, so that there may be more.
-    async fn try_pass(&mut self, shared: &Arc<Shared>) -> StoreResult<bool> {
-        let served = &shared.queues[self.index];
-        let mut is_time = self.advance_at <= Instant::now();
-        if is_time && !self.deadline_known && !self.has_ready {
-            self.advance(shared).await?;
+    async fn try_pass(&mut self) -> StoreResult<bool> {
+        let mut is_time = self.schedule.is_due();
+        if is_time && !self.schedule.deadline_known() && !self.has_ready {
+            self.advance().await?;
             is_time = false;
         }
-        if !self.has_ready && !is_time {
+        if !is_time && (!self.has_ready || self.held.is_held()) {
             return Ok(false);
         }
-        served.wants_slots.store(true, SeqCst);
-        match slots::take(shared, self.index) {
-            Some(permits) => self.fill(shared, permits, is_time).await,
-            None if is_time => self.advance(shared).await.map(|()| false),
+        if self.held.is_held() {
+            return self.advance().await.map(|()| false);
+        }
+        let served = &self.served;
+        served.slots.wants_slots.store(true, SeqCst);
+        let slots = &served.shared.slots;
+        let (running, unsettled) = served.in_flight.running();
+        match slots.take(&served.slots, running, unsettled) {
+            Some(permits) => self.fill(permits, is_time).await,
+            None if is_time => self.advance().await.map(|()| false),
             None => Ok(false),
         }
     }
 
-    async fn advance(&mut self, shared: &Shared) -> StoreResult<()> {
-        let advanced = shared
-            .store
-            .advance(&shared.queues[self.index].queue)
-            .await?;
-        self.advanced(shared, advanced);
+    async fn advance(&mut self) -> StoreResult<()> {
+        let ServedQueue { shared, queue, .. } = &*self.served;
+        let advanced = shared.store.advance(queue).await?;
+        self.advanced(&advanced);
         self.has_ready = advanced.waiting;
         Ok(())
     }
@@ -224,99 +173,139 @@ impl QueueWorker {
     /// True when all were filled.
     async fn fill(
         &mut self,
-        shared: &Arc<Shared>,
         mut permits: OwnedSemaphorePermit,
         is_time: bool,
     ) -> StoreResult<bool> {
-        let queue = &shared.queues[self.index].queue;
-        self.reservations = self.reservations.wrapping_add(1);
+        let served = Arc::clone(&self.served);
+        let (shared, queue, lease) = (&served.shared, &served.queue, served.settings.lease);
         let wanted = Reservation {
             max: permits.num_permits(),
-            lease: shared.config.lease,
-            first: First::in_turn(self.reservations),
-            retries_default: shared.config.retries_default,
+            lease,
+            first: self.schedule.first(),
+            retries_default: served.settings.retries_default,
         };
         let asked_at = Instant::now();
-        let (ended, deliveries) = if is_time {
-            let (advanced, deliveries) = shared.store.advance_and_reserve(queue, wanted).await?;
-            self.advanced(shared, advanced);
-            (advanced.expired + advanced.adopted > 0, deliveries)
-        } else {
-            (false, shared.store.reserve(queue, wanted).await?)
-        };
+        let (ended, deliveries) = self.ask(wanted, is_time).await?;
         let unused = wanted.max.saturating_sub(deliveries.len());
         drop(permits.split(unused));
         let is_full = deliveries.len() == wanted.max;
         self.has_ready = is_full || ended;
-        let kept_until = asked_at + shared.config.lease;
-        if Instant::now() + leases::margin(shared.config.lease) >= kept_until {
+        if Instant::now() + leases::margin(lease) >= asked_at + lease {
             tracing::warn!(%queue, "the store answered so late that {} leases were almost \
                 over; their messages are given back", deliveries.len());
             let claims: Vec<Claim> = deliveries.into_iter().map(|d| d.claim).collect();
             drop(permits);
-            shared.slots_are_free();
+            shared.slots.are_free();
             shared.store.release(queue, &claims).await?;
             return Ok(false);
         }
         for delivery in deliveries {
             // The store gives no more than it was asked for.
             let permit = permits.split(1);
-            self.start(shared, delivery, asked_at, permit);
+            self.start(delivery, asked_at, permit);
         }
         Ok(is_full || ended)
+    }
+
+    /// Reserves, and advances if it is time for that. True when the advance has put messages in line that
+    /// the reservation could not see.
+    async fn ask(
+        &mut self,
+        wanted: Reservation,
+        is_time: bool,
+    ) -> StoreResult<(bool, Vec<Delivery>)> {
+        let served = Arc::clone(&self.served);
+        let (store, queue) = (&served.shared.store, &served.queue);
+        let limits = &served.settings.limits;
+        if !limits.is_none() {
+            if is_time {
+                let advanced = store.advance(queue).await?;
+                self.advanced(&advanced);
+            }
+            let reserved = store.reserve_limited(queue, wanted, limits).await?;
+            self.held.note(reserved.next);
+            return Ok((false, reserved.deliveries));
+        }
+        if !is_time {
+            return Ok((false, store.reserve(queue, wanted).await?));
+        }
+        let (advanced, deliveries) = store.advance_and_reserve(queue, wanted).await?;
+        self.advanced(&advanced);
+        Ok((advanced.expired + advanced.adopted > 0, deliveries))
     }
 
     /// Starts the handler of one delivery on the worker threads. The slot is held until the
     /// handler has ended, however it ends.
     fn start(
         &self,
-        shared: &Arc<Shared>,
-        delivery: Delivery,
+        mut delivery: Delivery,
         asked_at: Instant,
         permit: Option<OwnedSemaphorePermit>,
     ) {
-        let claim = delivery.claim.clone();
-        let lease = shared.config.lease;
-        let (in_flight_id, stop) = shared.in_flight.add(self.index, &delivery, asked_at, lease);
+        let (served, results) = (Arc::clone(&self.served), self.results.clone());
+        let shared = Arc::clone(&served.shared);
+        let lease = served.settings.lease;
+        let (in_flight_id, stop) = served.in_flight.add(&delivery, asked_at, lease);
+        log_reserved(&served.queue, &delivery, asked_at);
         if let Some(late) = lateness(&delivery) {
-            shared.queues[self.index].times.was_late(late);
+            served.times.was_late(late);
         }
         let slot = Slot {
             permit,
-            shared: Arc::clone(shared),
+            shared: Arc::clone(&shared),
         };
-        let (served, finished) = (self.index, self.finished.clone());
-        let shared_in_task = Arc::clone(shared);
         let task = async move {
-            let (attempt, attempts_max) = (delivery.attempt, delivery.attempts_max);
-            let (mut report, slot) = run(&shared_in_task, served, delivery, (stop, slot)).await;
+            let handler = served.handler.get();
+            let (report, slot) = run(&served, &handler, &mut delivery, stop, slot).await;
             if matches!(report.outcome, Outcome::HostBusy { .. }) {
                 // With its slot: what the host is short of must not be asked for in a hot loop.
                 tokio::time::sleep(BUSY_PAUSE.mul_f64(0.5 + fastrand::f64())).await;
             }
-            shared_in_task.queues[served].times.took(report.duration);
-            shared_in_task.totals.refused(report.refused as u64);
-            let is_ours = shared_in_task.in_flight.finished(in_flight_id);
+            served.times.ended(&report.outcome, report.duration);
+            served.shared.totals.refused(report.refused as u64);
+            let is_ours = served.in_flight.finished(in_flight_id);
             // Not before: who is woken by it counts what runs.
             drop(slot);
             if !is_ours {
                 return;
             }
-            let outbox = std::mem::take(&mut report.outbox);
-            let run = Run {
+            let mut finished = Finished {
                 in_flight_id,
-                attempt,
-                attempts_max,
+                claim: delivery.claim,
+                attempt: delivery.attempt,
+                attempts_max: delivery.attempts_max,
                 report,
+                handler,
+                settlement: None,
             };
+            finished.decide(&served);
             // The receiver outlives every handler; if it is gone the lease expires by itself.
-            let _ = finished.send(Finished::new(&shared_in_task, served, claim, run, outbox));
+            let _ = results.send(finished);
         };
         let handle = shared.tasks.spawn_on(task, &shared.workers.quick);
-        shared
+        self.served
             .in_flight
             .started(in_flight_id, handle.abort_handle());
     }
+}
+
+/// Says when the reservation was asked for: the lease began then at the earliest.
+fn log_reserved(queue: &QueueName, delivery: &Delivery, asked_at: Instant) {
+    if !tracing::enabled!(tracing::Level::DEBUG) {
+        return;
+    }
+    // The clock first: the time that is told is never later than the request.
+    let now = unix_now();
+    let asked_at_ms = now.saturating_sub(asked_at.elapsed()).as_millis();
+    let id = printable(delivery.claim.id.as_str());
+    let (attempt, asked_at_ms) = (delivery.attempt, u64::try_from(asked_at_ms).unwrap_or(0));
+    tracing::debug!(%queue, %id, attempt, asked_at_ms, "reserved");
+}
+
+fn unix_now() -> Duration {
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
 }
 
 /// How long after its due time a delivery comes, by this host's clock; none for what never waited
@@ -327,8 +316,5 @@ fn lateness(delivery: &Delivery) -> Option<Duration> {
         delivery.claim.id.sent_at_ms().filter(|_| first)
     };
     let due_ms = delivery.due_at_ms.or_else(sent)?;
-    let now = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .ok()?;
-    Some(now.saturating_sub(Duration::from_millis(due_ms)))
+    Some(unix_now().saturating_sub(Duration::from_millis(due_ms)))
 }

@@ -1,63 +1,26 @@
-//! What is said of a run: in the log, and in the message's history.
+//! What the log says of a run.
 
-use std::time::{Duration, SystemTime};
-
-use super::in_flight::InFlightId;
-use crate::message::{Attempt, MessageId, QueueName};
-use crate::runtime::{Level, LogLine, RUN_LINES_MAX, Report, Source};
+use super::finished::Finished;
+use crate::message::QueueName;
+use crate::runtime::{Level, LogLine, RUN_LINES_MAX, Source};
 use crate::store::{Settled, Settlement};
-use crate::text::{cut_for_json, printable};
-
-/// Bytes that are kept of a failed attempt's reason and of what the guest printed, as JSON.
-const KEPT_REASON_MAX: usize = 512;
-const KEPT_LOG_MAX: usize = 1024;
-
-/// The run that ended.
-#[derive(Debug)]
-pub(super) struct Run {
-    pub in_flight_id: InFlightId,
-    pub attempt: u32,
-    pub attempts_max: u32,
-    pub report: Report,
-}
-
-/// What is kept of a failed attempt.
-pub(super) fn attempt(number: u32, report: &Report, host: &str, handler: &str) -> Attempt {
-    let at = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
-    Attempt {
-        attempt: number,
-        at_ms: millis(at),
-        class: report.outcome.class().to_owned(),
-        reason: cut_for_json(&report.outcome.reason(), KEPT_REASON_MAX).into_owned(),
-        duration_ms: Some(millis(report.duration)),
-        host: host.to_owned(),
-        handler: handler.to_owned(),
-        log: cut_for_json(&report.log_text(), KEPT_LOG_MAX).into_owned(),
-    }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
+use crate::text::printable;
 
 /// One line for each settled delivery, after the lines that its handler printed.
 pub(super) fn log(
     queue: &QueueName,
-    id: &MessageId,
-    run: &Run,
+    finished: &Finished,
     settlement: &Settlement,
     answer: Settled,
 ) {
-    let id = printable(id.as_str());
-    log_lines(queue, &id, run);
-    let Run {
+    let id = printable(finished.claim.id.as_str());
+    log_lines(queue, &id, finished);
+    let Finished {
         attempt,
         attempts_max,
         report,
         ..
-    } = run;
+    } = finished;
     // In seconds, like every length of time in the log.
     let (class, took) = (report.outcome.class(), report.duration.as_secs_f64());
     let reason = report.outcome.reason();
@@ -79,11 +42,11 @@ pub(super) fn log(
 }
 
 /// One line for a delivery that was released, after the lines that its handler printed.
-pub(super) fn log_released(queue: &QueueName, id: &MessageId, run: &Run, answer: Settled) {
-    let id = printable(id.as_str());
-    log_lines(queue, &id, run);
-    let (attempt, class) = (run.attempt, run.report.outcome.class());
-    let reason = run.report.outcome.reason();
+pub(super) fn log_released(queue: &QueueName, finished: &Finished, answer: Settled) {
+    let id = printable(finished.claim.id.as_str());
+    log_lines(queue, &id, finished);
+    let (attempt, outcome) = (finished.attempt, &finished.report.outcome);
+    let (class, reason) = (outcome.class(), outcome.reason());
     if answer == Settled::Done {
         tracing::warn!(
             %queue, %id, attempt, class, %reason, "released: this attempt does not count");
@@ -92,8 +55,8 @@ pub(super) fn log_released(queue: &QueueName, id: &MessageId, run: &Run, answer:
     }
 }
 
-fn log_lines(queue: &QueueName, id: &str, run: &Run) {
-    let (attempt, report) = (run.attempt, &run.report);
+fn log_lines(queue: &QueueName, id: &str, finished: &Finished) {
+    let (attempt, report) = (finished.attempt, &finished.report);
     report.lines.scope(|| {
         for line in report.log.iter().take(RUN_LINES_MAX) {
             log_line(queue, id, attempt, line);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Shared, is_refused};
+use super::{ServedQueue, is_refused};
 use crate::message::QueueName;
 use crate::store::{Retention, Store, StoreResult};
 
@@ -12,31 +12,28 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// Deletes what is past its retention, again and again. Several hosts may do so at once: each letter is
 /// deleted by its id, and only if it is there.
-pub(super) async fn keep_to(shared: Arc<Shared>) {
-    let retention = shared.config.retention;
+pub(super) async fn keep_to(served: Arc<ServedQueue>) {
+    let (queue, retention) = (&served.queue, served.settings.retention);
     if retention == Retention::ALL {
         return;
     }
-    let mut told = vec![false; shared.queues.len()];
+    let mut told = false;
     let mut clock = tokio::time::interval(LOOK_EVERY);
     clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         clock.tick().await;
-        for (told, served) in told.iter_mut().zip(&shared.queues) {
-            let queue = &served.queue;
-            let mut deleted = 0;
-            let result = delete(&*shared.store, queue, retention, &mut deleted).await;
-            if deleted > 0 {
-                tracing::info!(%queue, deleted, "dead letters past their retention were deleted");
+        let mut deleted = 0;
+        let result = delete(&*served.shared.store, queue, retention, &mut deleted).await;
+        if deleted > 0 {
+            tracing::info!(%queue, deleted, "dead letters past their retention were deleted");
+        }
+        match result {
+            Ok(()) => told = false,
+            Err(error) if is_refused(&error) && !told => {
+                told = true;
+                tracing::warn!(%queue, "dead letters are kept for longer: {error}");
             }
-            match result {
-                Ok(()) => *told = false,
-                Err(error) if is_refused(&error) && !*told => {
-                    *told = true;
-                    tracing::warn!(%queue, "dead letters are kept for longer: {error}");
-                }
-                Err(_) => {}
-            }
+            Err(_) => {}
         }
     }
 }

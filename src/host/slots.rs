@@ -1,12 +1,145 @@
 //! Who may fill the slots.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-use super::{Shared, UNSETTLED_MAX, UNSETTLED_PER_SLOT_MAX};
+use super::QueueSettings;
 use crate::store::BATCH_MAX;
+
+/// Results of one queue that may wait for the store, for each slot, before its messages are no
+/// longer reserved.
+const UNSETTLED_PER_SLOT_MAX: usize = 4;
+
+/// The same, however few slots there are.
+const UNSETTLED_MAX: usize = 256;
+
+/// The slots of a host, and the queues that share them.
+pub(super) struct Slots {
+    count: usize,
+    free: Arc<Semaphore>,
+    /// In the order of their settings.
+    pub users: Vec<Arc<SlotUser>>,
+}
+
+/// A queue that shares the slots of a host.
+pub(super) struct SlotUser {
+    want: Want,
+    /// True while messages of it may wait for a slot.
+    pub wants_slots: AtomicBool,
+    /// A slot became free or a result was settled: its loop has something to look at.
+    pub progress: Notify,
+}
+
+impl Slots {
+    /// So many slots for queues with these settings.
+    pub(super) fn new<'a>(count: usize, queues: impl Iterator<Item = &'a QueueSettings>) -> Self {
+        let user = |settings| {
+            Arc::new(SlotUser {
+                want: Want::new(settings, count),
+                wants_slots: AtomicBool::new(true),
+                progress: Notify::new(),
+            })
+        };
+        Self {
+            count,
+            free: Arc::new(Semaphore::new(count)),
+            users: queues.map(user).collect(),
+        }
+    }
+
+    /// Those in which nothing runs.
+    pub(super) fn free(&self) -> usize {
+        self.free.available_permits().min(self.count)
+    }
+
+    /// Slots became free, or one queue wants no more of them: those that do are told.
+    pub(super) fn are_free(&self) {
+        for user in &self.users {
+            if user.wants_slots.load(SeqCst) {
+                user.progress.notify_one();
+            }
+        }
+    }
+
+    /// The slots that a queue may fill now, taken. There are none while so many of its results wait for the
+    /// store that it would only fill the memory.
+    pub(super) fn take(
+        &self,
+        user: &Arc<SlotUser>,
+        running: usize,
+        unsettled: usize,
+    ) -> Option<OwnedSemaphorePermit> {
+        if unsettled > UNSETTLED_MAX.max(self.count * UNSETTLED_PER_SLOT_MAX) {
+            return None;
+        }
+        let wants =
+            |other: &&Arc<SlotUser>| Arc::ptr_eq(other, user) || other.wants_slots.load(SeqCst);
+        let wanting = self.users.iter().filter(wants).map(|other| other.want);
+        let demand = Demand {
+            slots: self.count,
+            free: self.free.available_permits(),
+            queues: self.users.len(),
+            running,
+            own: user.want,
+        };
+        let mut wanted = demand.more(&wanting).min(BATCH_MAX);
+        loop {
+            // Another queue may be faster and leave fewer.
+            wanted = wanted.min(self.free.available_permits());
+            let some = u32::try_from(wanted).ok().filter(|some| *some > 0)?;
+            if let Ok(permits) = Arc::clone(&self.free).try_acquire_many_owned(some) {
+                return Some(permits);
+            }
+        }
+    }
+}
+
+/// A queue that wants slots.
+#[derive(Debug, Clone, Copy)]
+struct Want {
+    weight: usize,
+    /// The most slots that it may use.
+    most: usize,
+}
+
+impl Want {
+    fn new(settings: &QueueSettings, slots: usize) -> Self {
+        Self {
+            weight: usize::try_from(settings.weight.max(1)).unwrap_or(usize::MAX),
+            most: settings.slots.unwrap_or(slots).clamp(1, slots.max(1)),
+        }
+    }
+
+    /// True when it may use no more than its part of so many slots, which others with this weight in all
+    /// share with it.
+    fn is_satisfied_by(self, slots: usize, weight: usize) -> bool {
+        self.most.saturating_mul(weight) <= slots.saturating_mul(self.weight)
+    }
+
+    /// Its share among all that want slots, itself among them: by weight. What one may not use is
+    /// shared by the rest (max-min fairness).
+    fn share(self, slots: usize, wanting: &(impl Iterator<Item = Self> + Clone)) -> usize {
+        let weigh = |all: usize, one: Self| all.saturating_add(one.weight);
+        let mut left = (slots, wanting.clone().fold(0, weigh));
+        loop {
+            // The share of one unit of weight only grows, so each round satisfies those of the last.
+            let rest = wanting.clone().fold((slots, 0), |(slots, weight), one| {
+                if one.is_satisfied_by(left.0, left.1) {
+                    (slots.saturating_sub(one.most), weight)
+                } else {
+                    (slots, weigh(weight, one))
+                }
+            });
+            if rest == left || self.is_satisfied_by(left.0, left.1) {
+                let part = left.0.saturating_mul(self.weight).div_ceil(left.1.max(1));
+                return part.min(self.most);
+            }
+            left = rest;
+        }
+    }
+}
 
 /// What is known of a host's slots when one of its queues wants some.
 #[derive(Debug, Clone, Copy)]
@@ -17,58 +150,48 @@ struct Demand {
     queues: usize,
     /// Handlers of this queue that run.
     running: usize,
-    /// Other queues with messages that may wait.
-    hungry: usize,
+    own: Want,
 }
 
 impl Demand {
-    /// The slots that the queue may have more than it has: its equal share among those that want
-    /// some. While another queue wants none, it may have as many as it leaves free, so that the other
-    /// finds slots when it wants them (dynamic thresholds, as in `runtime/shares.rs`). With fewer than
-    /// two slots for each queue none is left free.
-    fn more(self) -> usize {
-        let share = self.slots.div_ceil(self.hungry + 1);
+    /// The slots that the queue may have more than it has: its share among those that want some. While
+    /// another queue wants none, it may have as many as it leaves free, times its weight, so that the
+    /// other finds slots when it wants them (dynamic thresholds, as in `runtime/shares.rs`). With fewer
+    /// than two slots for each queue none is left free.
+    fn more(self, wanting: &(impl Iterator<Item = Want> + Clone)) -> usize {
+        let all_want = wanting.clone().count() >= self.queues;
+        let share = self.own.share(self.slots, wanting);
         let share = share.saturating_sub(self.running);
-        if self.hungry + 1 < self.queues && self.slots >= 2 * self.queues {
-            share.min(self.free.saturating_sub(self.running).div_ceil(2))
-        } else {
-            share
+        if all_want || self.slots < 2 * self.queues {
+            return share;
         }
-    }
-}
-
-/// The slots that a queue may fill now, taken; none when there are none, or while so many of its
-/// results wait for the store that it would only fill the memory.
-pub(super) fn take(shared: &Shared, index: usize) -> Option<OwnedSemaphorePermit> {
-    let running = shared.in_flight.running();
-    let (own, unsettled) = running.of(index);
-    if unsettled > UNSETTLED_MAX.max(shared.config.slots * UNSETTLED_PER_SLOT_MAX) {
-        return None;
-    }
-    let queues = shared.queues.iter().enumerate();
-    let hungry =
-        queues.filter(|(other, served)| *other != index && served.wants_slots.load(SeqCst));
-    let demand = Demand {
-        slots: shared.config.slots,
-        free: shared.slots.available_permits(),
-        queues: shared.queues.len(),
-        running: own,
-        hungry: hungry.count(),
-    };
-    let mut wanted = demand.more().min(BATCH_MAX);
-    loop {
-        // Another queue may be faster and leave fewer.
-        wanted = wanted.min(shared.slots.available_permits());
-        let some = u32::try_from(wanted).ok().filter(|some| *some > 0)?;
-        if let Ok(permits) = Arc::clone(&shared.slots).try_acquire_many_owned(some) {
-            return Some(permits);
-        }
+        let plain = self.free.saturating_sub(self.running).div_ceil(2);
+        let weight = self.own.weight;
+        let weighted = self
+            .free
+            .saturating_mul(weight)
+            .saturating_sub(self.running);
+        let weighted = weighted.div_ceil(weight.saturating_add(1));
+        // One is left for each other queue, whatever the weight.
+        let left_to_others = self.free.saturating_sub(self.queues - 1);
+        share.min(plain.max(weighted.min(left_to_others)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A queue like any other.
+    const ANY: Want = Want {
+        weight: 1,
+        most: usize::MAX,
+    };
+
+    /// What a queue may have more, while so many others want slots.
+    fn more(demand: Demand, others: usize) -> usize {
+        demand.more(&std::iter::repeat_n(ANY, others + 1))
+    }
 
     #[test]
     fn a_queue_has_its_share_and_leaves_as_many_free_for_those_that_want_none() {
@@ -77,77 +200,113 @@ mod tests {
             free: 5,
             queues: 1,
             running: 3,
-            hungry: 0,
+            own: ANY,
         };
-        assert_eq!(alone.more(), 5);
+        assert_eq!(more(alone, 0), 5);
         let two = Demand { queues: 2, ..alone };
-        assert_eq!(two.more(), 1);
-        assert_eq!(Demand { hungry: 1, ..two }.more(), 1);
+        assert_eq!(more(two, 0), 1);
+        assert_eq!(more(two, 1), 1);
         let greedy = Demand {
             running: 4,
             free: 4,
             ..two
         };
-        assert_eq!(greedy.more(), 0);
-        let over = Demand {
-            hungry: 1,
-            running: 6,
-            ..two
-        };
-        assert_eq!(over.more(), 0);
+        assert_eq!(more(greedy, 0), 0);
+        let over = Demand { running: 6, ..two };
+        assert_eq!(more(over, 1), 0);
         // Those that want nothing take no share from those that do.
         let some = Demand {
             slots: 24,
             free: 24,
             queues: 10,
             running: 0,
-            hungry: 1,
+            own: ANY,
         };
-        assert_eq!(some.more(), 12);
+        assert_eq!(more(some, 1), 12);
         // With few slots none is left unused.
         let many = Demand { queues: 5, ..alone };
-        assert_eq!(many.more(), 5);
+        assert_eq!(more(many, 0), 5);
         let few = Demand {
             slots: 2,
             free: 2,
             queues: 5,
             running: 0,
-            hungry: 4,
+            own: ANY,
         };
-        assert_eq!(few.more(), 1);
+        assert_eq!(more(few, 4), 1);
     }
 
-    /// Takes as many as each may have, in turns, until none may have more; returns what is left.
-    fn fill(slots: usize, queues: usize, greedy: usize) -> usize {
-        let mut running = vec![0; greedy];
+    /// Those of these queues that want slots take as many as each may have, in turns, until none may
+    /// have more; returns how many each has, and how many are left.
+    fn fill(slots: usize, queues: usize, wanting: &[Want]) -> (Vec<usize>, usize) {
+        let mut running = vec![0; wanting.len()];
         loop {
             let before = running.clone();
-            for queue in 0..greedy {
+            for (queue, own) in wanting.iter().enumerate() {
                 let demand = Demand {
                     slots,
                     free: slots - running.iter().sum::<usize>(),
                     queues,
                     running: running[queue],
-                    hungry: greedy - 1,
+                    own: *own,
                 };
-                running[queue] += demand.more().min(demand.free);
+                let more = demand.more(&wanting.iter().copied());
+                running[queue] += more.min(demand.free);
             }
             if running == before {
-                return slots - running.iter().sum::<usize>();
+                let left = slots - running.iter().sum::<usize>();
+                return (running, left);
             }
         }
     }
 
     #[test]
     fn whoever_comes_late_finds_a_slot_and_nobody_else_leaves_one_unused() {
-        assert_eq!(fill(16, 1, 1), 0);
-        assert_eq!(fill(16, 2, 1), 8);
-        assert_eq!(fill(16, 2, 2), 0);
+        let left = |queues, greedy| fill(16, queues, &vec![ANY; greedy]).1;
+        assert_eq!(left(1, 1), 0);
+        assert_eq!(left(2, 1), 8);
+        assert_eq!(left(2, 2), 0);
         for queues in 2..=7 {
             for greedy in 1..queues {
-                let left = fill(16, queues, greedy);
+                let left = left(queues, greedy);
                 assert!((1..=8).contains(&left), "{greedy} of {queues} leave {left}");
             }
         }
+    }
+
+    fn want(slots: Option<usize>, weight: u32) -> Want {
+        let settings = QueueSettings {
+            slots,
+            weight,
+            ..QueueSettings::default()
+        };
+        Want::new(&settings, 16)
+    }
+
+    #[test]
+    fn slots_are_shared_by_weight_and_what_one_may_not_use_is_shared_by_the_rest() {
+        let has = |wanting: &[Want]| fill(16, wanting.len(), wanting).0;
+        assert_eq!(has(&[want(None, 3), want(None, 1)]), [12, 4]);
+        assert_eq!(has(&[want(Some(2), 1), want(None, 1)]), [2, 14]);
+        assert_eq!(
+            has(&[want(Some(2), 9), want(None, 1), want(None, 1)]),
+            [2, 7, 7]
+        );
+        // The first leaves so much that the second has all that it may use.
+        let wanting = [want(Some(1), 5), want(Some(4), 1), want(None, 2)];
+        assert_eq!(has(&wanting), [1, 4, 11]);
+        // Nobody wants more.
+        assert_eq!(has(&[want(Some(2), 1), want(Some(3), 7)]), [2, 3]);
+        // No setting takes a queue's last slot or all of them.
+        assert_eq!(has(&[want(Some(0), 0), want(Some(99), 1)]), [1, 15]);
+    }
+
+    #[test]
+    fn a_heavy_queue_leaves_slots_for_those_that_want_none() {
+        assert_eq!(fill(16, 2, &[want(None, 3)]), (vec![12], 4));
+        assert_eq!(fill(16, 2, &[want(None, u32::MAX)]), (vec![15], 1));
+        assert_eq!(fill(16, 2, &[want(Some(5), 3)]), (vec![5], 11));
+        let three = [want(None, 100), want(None, 1)];
+        assert!((1..=8).contains(&fill(16, 3, &three).1));
     }
 }

@@ -1,6 +1,6 @@
 //! A sleep that ends at its time. Tokio's timers count whole milliseconds and wake after the next one,
-//! which is later than a message should be; where the system has timers of its own that it can wait for
-//! beside everything else, those are used.
+//! which is later than a message should be. Where the system has timers that can be waited for beside
+//! everything else, those are used.
 
 use std::time::Duration;
 

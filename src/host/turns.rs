@@ -21,13 +21,13 @@ struct State {
     free: usize,
     /// When the latest turn began, in virtual time.
     now: Duration,
-    queues: Vec<QueueTurns>,
+    queues: Vec<QueueState>,
     /// The latest number given.
     latest: u64,
 }
 
 #[derive(Debug, Default)]
-struct QueueTurns {
+struct QueueState {
     /// The queue's virtual time.
     time: Duration,
     waiting: VecDeque<Waiting>,
@@ -39,6 +39,13 @@ struct QueueTurns {
 struct Waiting {
     number: u64,
     waker: Waker,
+}
+
+/// The turns of one queue's runs.
+#[derive(Debug)]
+pub(super) struct QueueTurns {
+    turns: Arc<Turns>,
+    queue: usize,
 }
 
 /// The turns of one run. Its place is given up when this is dropped.
@@ -58,32 +65,42 @@ enum Phase {
 }
 
 impl Turns {
-    /// For so many threads and queues.
-    pub(super) fn new(threads: usize, queues: usize) -> Arc<Self> {
+    /// For so many threads.
+    pub(super) fn new(threads: usize) -> Arc<Self> {
         Arc::new(Self(Mutex::new(State {
             free: threads.max(1),
             now: Duration::ZERO,
-            queues: std::iter::repeat_with(QueueTurns::default)
-                .take(queues)
-                .collect(),
+            queues: Vec::new(),
             latest: 0,
         })))
     }
 
-    /// The turns of a new run of one queue.
-    pub(super) fn of(self: &Arc<Self>, queue: usize) -> Turn {
-        let mut state = self.lock();
-        state.latest += 1;
-        Turn {
+    /// The turns of a further queue.
+    pub(super) fn add_queue(self: &Arc<Self>) -> QueueTurns {
+        let queues = &mut self.lock().queues;
+        queues.push(QueueState::default());
+        QueueTurns {
             turns: Arc::clone(self),
-            queue,
-            number: state.latest,
-            phase: Phase::Idle,
+            queue: queues.len() - 1,
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl QueueTurns {
+    /// The turns of a new run.
+    pub(super) fn add_run(&self) -> Turn {
+        let mut state = self.turns.lock();
+        state.latest += 1;
+        Turn {
+            turns: Arc::clone(&self.turns),
+            queue: self.queue,
+            number: state.latest,
+            phase: Phase::Idle,
+        }
     }
 }
 
@@ -201,9 +218,10 @@ mod tests {
 
     #[test]
     fn a_queue_with_one_run_computes_as_much_as_one_with_fifteen() {
-        let turns = Turns::new(1, 2);
-        let mut greedy: Vec<Turn> = (0..15).map(|_| turns.of(0)).collect();
-        let mut modest = turns.of(1);
+        let turns = Turns::new(1);
+        let queues = [(); 2].map(|()| turns.add_queue());
+        let mut greedy: Vec<Turn> = (0..15).map(|_| queues[0].add_run()).collect();
+        let mut modest = queues[1].add_run();
         let mut counts = [0; 2];
         for _ in 0..1000 {
             let mut all: Vec<&mut Turn> = greedy.iter_mut().chain([&mut modest]).collect();
@@ -217,14 +235,15 @@ mod tests {
 
     #[test]
     fn who_comes_late_is_next_and_has_saved_nothing_up() {
-        let turns = Turns::new(1, 2);
-        let [mut first, mut second] = [(); 2].map(|()| turns.of(0));
+        let turns = Turns::new(1);
+        let queues = [(); 2].map(|()| turns.add_queue());
+        let [mut first, mut second] = [(); 2].map(|()| queues[0].add_run());
         for _ in 0..100 {
             assert!(poll(&mut first));
             first.end_after(TICK);
         }
         assert!(poll(&mut first) && !poll(&mut second));
-        let mut late = turns.of(1);
+        let mut late = queues[1].add_run();
         assert!(!poll(&mut late));
         first.end_after(TICK);
         // Before the run that waited longer, of the queue that has just computed.
@@ -236,8 +255,9 @@ mod tests {
 
     #[test]
     fn who_is_gone_gives_its_turn_to_the_next() {
-        let turns = Turns::new(1, 1);
-        let mut all: Vec<Turn> = (0..4).map(|_| turns.of(0)).collect();
+        let turns = Turns::new(1);
+        let queue = turns.add_queue();
+        let mut all: Vec<Turn> = (0..4).map(|_| queue.add_run()).collect();
         let ready: Vec<bool> = all.iter_mut().map(poll).collect();
         assert_eq!(ready, [true, false, false, false]);
         // One that waits, one that computes, and one that has not taken its turn yet.

@@ -11,9 +11,9 @@ use futures_util::FutureExt;
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::Shared;
+use super::{ServedQueue, Shared};
 use crate::message::Delivery;
-use crate::runtime::{Call, Report};
+use crate::runtime::{Call, Handler, Report};
 use crate::verdict::Outcome;
 
 /// How much of the quick threads' time one run may take before it goes on on the patient ones.
@@ -28,7 +28,7 @@ pub(super) struct Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         drop(self.permit.take());
-        self.shared.slots_are_free();
+        self.shared.slots.are_free();
     }
 }
 
@@ -36,29 +36,29 @@ impl Drop for Slot {
 /// runs, so that it is free only when the guest has really ended; it comes back unless it was dropped
 /// in a panic.
 pub(super) async fn run(
-    shared: &Shared,
-    served: usize,
-    delivery: Delivery,
-    (stop, slot): (Arc<Notify>, Slot),
+    served: &ServedQueue,
+    handler: &Arc<Handler>,
+    delivery: &mut Delivery,
+    stop: Arc<Notify>,
+    slot: Slot,
 ) -> (Report, Option<Slot>) {
-    let (of, served) = (served, &shared.queues[served]);
     let started = Instant::now();
     let nothing_ran = move |outcome| Report::without_guest(outcome, started.elapsed());
-    let Some(payload) = delivery.payload else {
+    let Some(payload) = delivery.payload.take() else {
         return (nothing_ran(Outcome::PayloadMissing), Some(slot));
     };
-    let id = delivery.claim.id;
+    let id = &delivery.claim.id;
     let call = Call {
         sent_at_ms: id.sent_at_ms(),
         id: id.to_string(),
         queue: served.queue.to_string(),
         payload,
-        headers: delivery.headers,
+        headers: std::mem::take(&mut delivery.headers),
         attempt: delivery.attempt,
         attempts_max: delivery.attempts_max,
         due_at_ms: delivery.due_at_ms,
     };
-    let handler = Arc::clone(&served.handler);
+    let handler = Arc::clone(handler);
     let work = async move {
         let slot = slot;
         let report = tokio::select! {
@@ -67,7 +67,7 @@ pub(super) async fn run(
         };
         (report, slot)
     };
-    let end = work_out(shared, of, Box::pin(AssertUnwindSafe(work).catch_unwind())).await;
+    let end = work_out(served, Box::pin(AssertUnwindSafe(work).catch_unwind())).await;
     let Some((report, slot)) = end else {
         let reason = "a bug in dqhost: the host panicked".to_owned();
         return (nothing_ran(Outcome::HostFault { reason }), None);
@@ -75,9 +75,10 @@ pub(super) async fn run(
     (report, Some(slot))
 }
 
-/// Polls a run here until it has taken more than its time on these threads, then to its end on those
-/// of low priority, in turn with the long runs of this and of other queues. None when it panicked.
-async fn work_out<F, T>(shared: &Shared, served: usize, mut work: Pin<Box<F>>) -> Option<T>
+/// Polls a run here until it has taken more than its time on these threads. From then on those of low
+/// priority poll it to its end, in turn with the long runs of this and of other queues. None when it
+/// panicked.
+async fn work_out<F, T>(served: &ServedQueue, mut work: Pin<Box<F>>) -> Option<T>
 where
     F: Future<Output = std::thread::Result<T>> + Send + 'static,
     T: Send + 'static,
@@ -100,7 +101,7 @@ where
     if let Some(end) = quick.await {
         return end.ok();
     }
-    let mut turn = shared.turns.of(served);
+    let mut turn = served.turns.add_run();
     let rest = poll_fn(move |cx| {
         ready!(turn.poll(cx));
         let polled = work.as_mut().poll(cx);
@@ -109,6 +110,7 @@ where
         std::thread::yield_now();
         polled
     });
+    let shared = &served.shared;
     let rest = shared.tasks.spawn_on(rest, &shared.workers.patient);
     // Dropped with this future, which is how a handler is stopped.
     AbortOnDropHandle::new(rest).await.ok()?.ok()

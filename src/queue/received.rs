@@ -138,7 +138,7 @@ impl Received {
         let settlements = [(self.delivery.claim.clone(), how)];
         let answer = only(&inner.store.settle(&inner.name, &settlements).await?);
         // It may wait again, or be on its way to the dead letters; and there may be room.
-        inner.look_again();
+        inner.schedule().hinted();
         inner.turn.notify_one();
         inner.room.notify_one();
         Ok(answer)

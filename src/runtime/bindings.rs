@@ -1,4 +1,4 @@
-//! The interface of `wit/`, as Rust.
+//! The interface of `wit/` and those of other hosts, as Rust.
 
 wasmtime::component::bindgen!({
     path: "wit",
@@ -8,3 +8,53 @@ wasmtime::component::bindgen!({
 });
 
 pub(super) use self::{ConsumerWithLogging as Consumer, ConsumerWithLoggingPre as ConsumerPre};
+
+mod of_wasmcloud {
+    wasmtime::component::bindgen!({
+        inline: "
+            package wasmcloud:messaging@0.2.0;
+            interface types {
+                record broker-message {
+                    subject: string,
+                    body: list<u8>,
+                    reply-to: option<string>,
+                }
+            }
+            interface handler {
+                use types.{broker-message};
+                handle-message: func(msg: broker-message) -> result<_, string>;
+            }
+            world wasmcloud {
+                import types;
+                export handler;
+            }
+        ",
+        imports: { default: trappable },
+        exports: { default: async },
+    });
+}
+
+mod of_spin {
+    wasmtime::component::bindgen!({
+        inline: "
+            package fermyon:spin;
+            interface redis-types {
+                enum error { success, error }
+                type payload = list<u8>;
+            }
+            interface inbound-redis {
+                use redis-types.{payload, error};
+                handle-message: func(message: payload) -> result<_, error>;
+            }
+            world spin-redis {
+                import redis-types;
+                export inbound-redis;
+            }
+        ",
+        imports: { default: trappable },
+        exports: { default: async },
+    });
+}
+
+pub(super) use of_spin::{SpinRedis, SpinRedisPre, fermyon};
+pub(super) use of_wasmcloud::{Wasmcloud, WasmcloudPre, wasmcloud};

@@ -1,9 +1,11 @@
 //! Whether a file can be a handler at all, told in words that say what to do.
 
+use serde::{Deserialize, Serialize};
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
-use super::{ComponentFile, HANDLER_EXPORT, HandlerError};
+use super::entry::Kind;
+use super::{ComponentFile, HandlerError};
 use crate::text::printable;
 
 /// Tells a component from what is often mistaken for one.
@@ -20,32 +22,34 @@ pub(super) fn kind(bytes: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Names the export that is missing and the imports that are not given, which the linker's own
+/// What the component was made for. Names the export that is missing and the imports that are not given, which the linker's own
 /// errors do one at a time and in its own words.
-pub(super) fn types(engine: &Engine, component: &Component) -> Result<(), String> {
+pub(super) fn types(engine: &Engine, component: &Component) -> Result<Kind, String> {
     let component_type = component.component_type();
     let exports: Vec<String> = component_type
         .exports(engine)
         .map(|(name, _)| name.to_owned())
         .collect();
-    if !exports.iter().any(|name| name.starts_with(HANDLER_EXPORT)) {
+    let Some(kind) = Kind::of(&exports) else {
         let found = if exports.is_empty() {
             "nothing".to_owned()
         } else {
             exports.join(", ")
         };
         return Err(format!(
-            "it does not export {HANDLER_EXPORT}x; it exports {}. Build it against wit/queue.wit",
+            "it does not export dqhost:queue/handler@0.1.x; it exports {}. Build it against \
+             wit/queue.wit. A program (wasi:cli/run@0.2) or an HTTP handler \
+             (wasi:http/incoming-handler@0.2) runs as it is",
             printable(&found)
         ));
-    }
+    };
     let refused: Vec<String> = component_type
         .imports(engine)
         .map(|(name, _)| name.to_owned())
         .filter(|name| need_of(name) == Need::NotGiven)
         .collect();
     if refused.is_empty() {
-        return Ok(());
+        return Ok(kind);
     }
     Err(format!(
         "it imports {}, which handlers are not given; they have the wasi:cli interfaces \
@@ -158,6 +162,8 @@ pub struct Inspection {
     pub size: usize,
     /// Names of exports; not fit for a terminal as they are.
     pub exports: Vec<String>,
+    /// What it was made for, if that is something that is known here.
+    pub kind: Option<Kind>,
     /// What it imports.
     pub imports: Vec<Import>,
     /// Why it cannot run.
@@ -172,20 +178,34 @@ fn need_of(import: &str) -> Need {
         "dqhost:queue" if import.starts_with("dqhost:queue/outbox") => Need::Sends,
         "wasi:cli" | "wasi:clocks" | "wasi:filesystem" | "wasi:io" | "wasi:random"
         | "wasi:logging" | "wasi:http" | "dqhost:queue" => Need::Nothing,
+        // Types without functions.
+        "wasmcloud:messaging" if import.starts_with("wasmcloud:messaging/types@0.2.") => {
+            Need::Nothing
+        }
+        "fermyon:spin" if import == "fermyon:spin/redis-types" => Need::Nothing,
         _ => Need::NotGiven,
     }
 }
 
-/// The names of its exports and imports.
-pub(super) fn names(engine: &Engine, component: &Component) -> (Vec<String>, Vec<String>) {
+/// The names of exports and imports; not fit for a terminal as they are.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Names {
+    pub exports: Vec<String>,
+    pub imports: Vec<String>,
+}
+
+pub(super) fn names(engine: &Engine, component: &Component) -> Names {
     let types = component.component_type();
     let exports = types.exports(engine).map(|(name, _)| name.to_owned());
     let imports = types.imports(engine).map(|(name, _)| name.to_owned());
-    (exports.collect(), imports.collect())
+    Names {
+        exports: exports.collect(),
+        imports: imports.collect(),
+    }
 }
 
 pub(super) fn inspect(
-    (exports, imports): (Vec<String>, Vec<String>),
+    Names { exports, imports }: Names,
     file: &ComponentFile,
     problem: Option<HandlerError>,
 ) -> Inspection {
@@ -196,6 +216,7 @@ pub(super) fn inspect(
     Inspection {
         digest: file.digest.to_string(),
         size: file.size(),
+        kind: Kind::of(&exports),
         exports,
         imports: imports.collect(),
         problem,

@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 use wasmtime::component::{Component, Linker};
 use wasmtime::{Engine, OutOfMemory};
 
-use super::bindings::ConsumerPre;
+use super::check::Names;
+use super::entry::Entry;
 use super::imports::State;
 use super::{ComponentFile, HandlerError, Limits, bulk, check, config, imports, no_pool, pool};
 
@@ -33,16 +34,14 @@ pub(super) const REFUSED: u8 = 0;
 pub(super) struct Refusal {
     pub reason: String,
     /// What it exports and imports, if that is known.
-    pub exports: Vec<String>,
-    pub imports: Vec<String>,
+    pub names: Names,
 }
 
 impl From<String> for Refusal {
     fn from(reason: String) -> Self {
         Self {
             reason,
-            exports: Vec::new(),
-            imports: Vec::new(),
+            names: Names::default(),
         }
     }
 }
@@ -101,7 +100,7 @@ impl Compiler {
     }
 
     /// What compiled code of ours is ready to be instantiated as, if it fits the interface.
-    pub(super) fn accept(&self, code: &[u8]) -> Result<(Component, ConsumerPre<State>), Refusal> {
+    pub(super) fn accept(&self, code: &[u8]) -> Result<(Component, Entry), Refusal> {
         #[expect(
             unsafe_code,
             reason = "only our own compiler made this code: it came from this process, through a \
@@ -109,22 +108,18 @@ impl Compiler {
         )]
         let component = unsafe { Component::deserialize(&self.engine, code) }
             .map_err(|error| self.failure(&error))?;
-        let linked = check::types(&self.engine, &component).and_then(|()| {
+        let linked = check::types(&self.engine, &component).and_then(|kind| {
             self.linker
                 .instantiate_pre(&component)
-                .and_then(ConsumerPre::new)
+                .and_then(|pre| Entry::new(kind, pre))
                 .map_err(|error| format!("it does not fit the interface: {error:#}"))
         });
         match linked {
-            Ok(pre) => Ok((component, pre)),
-            Err(reason) => {
-                let (exports, imports) = check::names(&self.engine, &component);
-                Err(Refusal {
-                    reason,
-                    exports,
-                    imports,
-                })
-            }
+            Ok(entry) => Ok((component, entry)),
+            Err(reason) => Err(Refusal {
+                reason,
+                names: check::names(&self.engine, &component),
+            }),
         }
     }
 }

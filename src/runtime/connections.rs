@@ -1,8 +1,8 @@
 //! The connections of one run, which are closed when it ends.
 //!
 //! Requests are driven by tasks beside the guest, and a task that is aborted lets go of what it has only
-//! when a thread gets to it. A message is given back as soon as its handler has ended, so by then whoever
-//! is at the other end must see that, too, and nothing more may be sent to it.
+//! when a thread gets to it. A message is given back as soon as its handler has ended. By then whoever is
+//! at the other end must see that, too, and nothing more may be sent to it.
 
 use std::io;
 use std::pin::Pin;

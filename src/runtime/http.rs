@@ -39,7 +39,7 @@ const THE_STORE: &str = "the store's own address";
 const NOT_PUBLIC: &str =
     "not public, or this machine's own; --allow-http has to name the address or its network";
 
-/// What all handlers of a host have in common.
+/// How handlers with the same permissions and limits make requests.
 pub(super) struct HttpClient {
     permissions: Arc<Permissions>,
     limits: Limits,
@@ -48,7 +48,7 @@ pub(super) struct HttpClient {
     /// Where connections are driven; where the run is, if nobody has said so.
     threads: OnceLock<tokio::runtime::Handle>,
     /// Made when the first request needs it.
-    tls: OnceLock<TlsConnector>,
+    tls: Arc<OnceLock<TlsConnector>>,
 }
 
 /// The requests of one run.
@@ -140,7 +140,19 @@ impl HttpClient {
             connections: Shares::new(limits.http_connections, runs),
             lookups: Shares::new(LOOKUPS_MAX, runs),
             threads: OnceLock::new(),
-            tls: OnceLock::new(),
+            tls: Arc::default(),
+        }
+    }
+
+    /// For a handler with permissions and limits of its own, which shares connections and name look-ups.
+    pub(super) fn with(&self, permissions: Arc<Permissions>, limits: Limits) -> Self {
+        Self {
+            permissions,
+            limits,
+            connections: Arc::clone(&self.connections),
+            lookups: Arc::clone(&self.lookups),
+            threads: self.threads.clone(),
+            tls: Arc::clone(&self.tls),
         }
     }
 

@@ -7,26 +7,28 @@ use std::time::Duration;
 use wasmtime::component::{HasSelf, Linker, Resource, ResourceTable};
 use wasmtime_wasi::p2::bindings::sockets::network::{self, ErrorCode, IpAddressFamily};
 use wasmtime_wasi::p2::bindings::sockets::{tcp_create_socket, udp_create_socket};
+use wasmtime_wasi::p2::pipe::MemoryInputPipe;
 use wasmtime_wasi::p2::{SocketError, SocketResult, TcpSocket, UdpSocket};
 use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
-use super::bindings::Consumer;
 use super::bindings::dqhost;
 use super::bindings::dqhost::queue::outbox::{NewMessage, SendError};
 use super::bindings::wasi;
 use super::bindings::wasi::logging::logging::Level as WitLevel;
+use super::bindings::{Consumer, SpinRedis, Wasmcloud, fermyon, wasmcloud};
 use super::guest_log::{GuestLog, Level, Source};
 use super::http::{FIELDS_MAX, HttpClient, Requests};
 use super::limits::{Deadline, Limiter, Limits};
 use super::outbox::Outbox;
 use super::permissions::Permissions;
+use super::process::Process;
 use super::secrets::Secrets;
 use super::ticker::Clock;
 
 mod requests;
 
-/// What all runs of a host have in common.
+/// What all runs of a handler have in common.
 pub(super) struct SharedContext {
     pub limits: Limits,
     pub permissions: Arc<Permissions>,
@@ -44,6 +46,8 @@ pub(super) struct State {
     pub outbox: Outbox,
     /// Made when the guest first calls WASI: many never do.
     wasi: Option<WasiCtx>,
+    /// What a program starts with, until then.
+    pub process: Option<Process>,
     /// Likewise.
     http: Option<(WasiHttpCtx, Requests)>,
     table: ResourceTable,
@@ -59,6 +63,7 @@ impl State {
             deadline,
             outbox,
             wasi: None,
+            process: None,
             http: None,
             table,
             common: Arc::clone(common),
@@ -77,6 +82,8 @@ pub(super) fn link(linker: &mut Linker<State>) -> wasmtime::Result<()> {
     wasmtime_wasi::p2::add_to_linker_async(linker)?;
     wasmtime_wasi_http::p2::add_only_http_to_linker_async(linker)?;
     Consumer::add_to_linker::<_, HasSelf<_>>(linker, |state| state)?;
+    Wasmcloud::add_to_linker::<_, HasSelf<_>>(linker, |state: &mut State| state)?;
+    SpinRedis::add_to_linker::<_, HasSelf<_>>(linker, |state: &mut State| state)?;
     // Sockets are refused where they are made, so that each try is counted and none takes a file
     // descriptor.
     linker.allow_shadowing(true);
@@ -87,10 +94,17 @@ pub(super) fn link(linker: &mut Linker<State>) -> wasmtime::Result<()> {
     Ok(())
 }
 
-/// No files, no network, no arguments, an empty stdin.
-fn wasi(log: &GuestLog, common: &SharedContext) -> WasiCtx {
+/// No files, no network, no arguments; what a program starts with, or an empty stdin.
+fn wasi(log: &GuestLog, common: &SharedContext, process: Option<Process>) -> WasiCtx {
     let random_max = u64::try_from(common.limits.call_bytes).unwrap_or(u64::MAX);
+    let Process { stdin, mut env } = process.unwrap_or_default();
+    let ours = [&common.permissions.env, &common.permissions.secrets];
+    let is_ours = |name: &String| ours.iter().any(|list| list.iter().any(|(n, _)| n == name));
+    // What a message brings takes the place of nothing that the host gives.
+    env.retain(|(name, _)| !is_ours(name));
     WasiCtxBuilder::new()
+        .stdin(MemoryInputPipe::new(stdin))
+        .envs(&env)
         .stdout(log.stream(Source::Stdout))
         .stderr(log.stream(Source::Stderr))
         .envs(&common.permissions.env)
@@ -104,9 +118,11 @@ fn wasi(log: &GuestLog, common: &SharedContext) -> WasiCtx {
 
 impl WasiView for State {
     fn ctx(&mut self) -> WasiCtxView<'_> {
-        let (log, common) = (&self.log, &self.common);
+        let (log, common, process) = (&self.log, &self.common, &mut self.process);
         WasiCtxView {
-            ctx: self.wasi.get_or_insert_with(|| wasi(log, common)),
+            ctx: self
+                .wasi
+                .get_or_insert_with(|| wasi(log, common, process.take())),
             table: &mut self.table,
         }
     }
@@ -168,6 +184,8 @@ impl udp_create_socket::Host for State {
 }
 
 impl dqhost::queue::types::Host for State {}
+impl wasmcloud::messaging::types::Host for State {}
+impl fermyon::spin::redis_types::Host for State {}
 
 impl dqhost::queue::delivery::Host for State {
     fn remaining_ms(&mut self) -> wasmtime::Result<u64> {

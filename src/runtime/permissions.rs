@@ -7,7 +7,7 @@ use std::str::FromStr;
 use crate::message::QueueName;
 use crate::store::address::Endpoints;
 
-/// What the handlers of a host may do. The same for all of them.
+/// What a handler may do.
 #[derive(Clone, Default)]
 pub struct Permissions {
     /// Where their HTTP requests may go.
@@ -94,9 +94,9 @@ impl fmt::Display for Target {
 /// its usual port unless one is named. HOST is a name, `*.NAME` for all names below it, `*` for any
 /// name, an address, or a network such as `10.0.0.0/8`.
 ///
-/// Addresses that are not public (loopback, private, link-local and so on, the metadata services of
-/// clouds among them) and all addresses of this machine are reached only by a rule that names the
-/// address or its network, also when they are what an allowed name resolves to.
+/// Addresses that are not public are loopback, private, link-local and so on, and the metadata services of
+/// clouds. These and all addresses of this machine are reached only by a rule that names the address or its
+/// network. That also holds for what an allowed name resolves to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpRule {
     scheme: Option<Scheme>,

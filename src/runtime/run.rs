@@ -6,41 +6,26 @@ use std::time::{Duration, Instant};
 use wasmtime::component::ResourceTableError;
 use wasmtime::{Engine, Store, Trap, UpdateDeadline};
 
-use super::bindings::ConsumerPre;
-use super::bindings::dqhost::queue::types as wit;
+use super::call::Call;
+use super::entry::{Answer, Entry};
 use super::guest_log::{LogLine, Source, text_of};
 use super::imports::{SharedContext, State};
-use super::limits::{Deadline, Exceeded};
+use super::limits::{Deadline, Exceeded, Limits};
 use super::outbox::Outbox;
+use super::permissions::Permissions;
 use super::run_lines::RunLines;
-use crate::message::{Headers, Outgoing};
+use super::secrets::Secrets;
+use crate::message::Outgoing;
 use crate::verdict::Outcome;
 
 /// Bytes of a guest's reason that are kept.
 const REASON_MAX: usize = 1024;
 
-/// What a handler is told of a delivery.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Call {
-    /// The message's id.
-    pub id: String,
-    /// The queue that it came through.
-    pub queue: String,
-    /// As sent.
-    pub payload: Vec<u8>,
-    /// As sent.
-    pub headers: Headers,
-    /// 1 on the first delivery.
-    pub attempt: u32,
-    /// The number of the last attempt.
-    pub attempts_max: u32,
-    /// Unix milliseconds, when known.
-    pub sent_at_ms: Option<u64>,
-    /// Unix milliseconds, when it waited for a time.
-    pub due_at_ms: Option<u64>,
-}
+/// Exit codes of programs, from sysexits.h: the failure may pass, or the message is wrong.
+const EX_TEMPFAIL: i32 = 75;
+const EX_DATAERR: i32 = 65;
 
-/// What came of one run.
+/// What came of one run: the runtime makes it, and the host and `dqhost run` read it.
 #[derive(Debug, Clone)]
 pub struct Report {
     /// How it ended.
@@ -83,7 +68,7 @@ impl Report {
 
 /// A component that is ready to run.
 pub struct Handler {
-    pub(super) pre: ConsumerPre<State>,
+    pub(super) entry: Arc<Entry>,
     pub(super) engine: Engine,
     pub(super) common: Arc<SharedContext>,
     pub(super) digest: Arc<str>,
@@ -94,6 +79,37 @@ impl Handler {
     #[must_use]
     pub fn digest(&self) -> &str {
         &self.digest
+    }
+
+    /// The same component with limits and permissions of its own.
+    ///
+    /// Of the limits, `tables`, `instances`, `stack`, `http_connections` and those of loading stay those of
+    /// the runtime. `memory` and `table_elements` are at most those of the runtime.
+    #[must_use]
+    pub fn with(&self, limits: Limits, permissions: Permissions) -> Self {
+        let of_host = self.common.limits;
+        let limits = Limits {
+            memory: limits.memory.min(of_host.memory),
+            table_elements: limits.table_elements.min(of_host.table_elements),
+            tables: of_host.tables,
+            instances: of_host.instances,
+            stack: of_host.stack,
+            http_connections: of_host.http_connections,
+            ..limits
+        };
+        let permissions = Arc::new(permissions);
+        Self {
+            entry: Arc::clone(&self.entry),
+            engine: self.engine.clone(),
+            digest: Arc::clone(&self.digest),
+            common: Arc::new(SharedContext {
+                limits,
+                web: Arc::new(self.common.web.with(Arc::clone(&permissions), limits)),
+                secrets: Arc::new(Secrets::new(&permissions.secrets)),
+                permissions,
+                clock: self.common.clock.clone(),
+            }),
+        }
     }
 
     /// Tells that it handles messages of this queue, and on which threads HTTP connections are driven.
@@ -116,13 +132,7 @@ impl Handler {
         let outbox = Outbox::new(lines.clone());
         let mut store = self.store(deadline.clone(), outbox);
         let result = {
-            let mut work = std::pin::pin!(async {
-                let handler = self.pre.instantiate_async(&mut store).await?;
-                handler
-                    .dqhost_queue_handler()
-                    .call_handle(&mut store, &message(call))
-                    .await
-            });
+            let mut work = std::pin::pin!(self.entry.call(&mut store, call));
             loop {
                 match tokio::time::timeout_at(deadline.at().into(), &mut work).await {
                     Ok(result) => break Some(result),
@@ -135,7 +145,7 @@ impl Handler {
         let state = store.into_data();
         let log = state.log.lines();
         let outcome = match result {
-            Some(Ok(verdict)) => self.verdict(verdict),
+            Some(Ok(answer)) => self.verdict(answer, &log),
             None => Outcome::TimedOut {
                 limit: deadline.limit(),
             },
@@ -177,15 +187,26 @@ impl Handler {
         store
     }
 
-    fn verdict(&self, verdict: wit::Verdict) -> Outcome {
-        match verdict {
-            wit::Verdict::Ack => Outcome::Acked,
-            wit::Verdict::Nack(nack) => Outcome::Nacked {
-                delay: nack.delay_ms.map(Duration::from_millis),
-                reason: self.reason(&nack.reason.unwrap_or_default()),
-            },
-            wit::Verdict::Reject(reason) => Outcome::Rejected {
+    /// An answer is what the entry makes of what the guest returned; it is read here alone.
+    fn verdict(&self, answer: Answer, log: &[LogLine]) -> Outcome {
+        let said = || self.reason(last_words(log).unwrap_or_default());
+        match answer {
+            Answer::Ack | Answer::Exit(0) => Outcome::Acked,
+            Answer::Nack { delay, reason } => Outcome::Nacked {
+                delay,
                 reason: self.reason(&reason),
+            },
+            Answer::Reject { reason } => Outcome::Rejected {
+                reason: self.reason(&reason),
+            },
+            Answer::Exit(EX_TEMPFAIL) => Outcome::Nacked {
+                delay: None,
+                reason: said(),
+            },
+            Answer::Exit(EX_DATAERR) => Outcome::Rejected { reason: said() },
+            Answer::Exit(_) => Outcome::Exited {
+                ok: false,
+                last_words: said(),
             },
         }
     }
@@ -219,7 +240,10 @@ impl Handler {
             };
         }
         if let Some(exit) = error.downcast_ref::<wasmtime_wasi::I32Exit>() {
-            return Outcome::Exited { ok: exit.0 == 0 };
+            return Outcome::Exited {
+                ok: exit.0 == 0,
+                last_words: String::new(),
+            };
         }
         let cause = match error.downcast_ref::<Trap>() {
             Some(Trap::StackOverflow) => {
@@ -252,25 +276,17 @@ impl Handler {
 
 /// A guest's last printed line says more than the trap: for a panic it is the message.
 fn with_last_words(cause: &str, log: &[LogLine]) -> String {
-    let said = |line: &&LogLine| {
-        let text = line.text.trim();
-        line.source != Source::Host && !text.is_empty() && !text.starts_with("note:")
-    };
-    match log.iter().rev().find(said) {
-        Some(last) => format!("{cause}; the last line printed: {}", last.text.trim()),
+    match last_words(log) {
+        Some(last) => format!("{cause}; the last line printed: {last}"),
         None => cause.to_owned(),
     }
 }
 
-fn message(call: Call) -> wit::Message {
-    wit::Message {
-        id: call.id,
-        queue: call.queue,
-        payload: call.payload,
-        headers: call.headers,
-        attempt: call.attempt,
-        max_attempts: call.attempts_max,
-        sent_at_ms: call.sent_at_ms,
-        due_at_ms: call.due_at_ms,
-    }
+/// The last line that a guest printed itself.
+fn last_words(log: &[LogLine]) -> Option<&str> {
+    let said = |line: &&LogLine| {
+        let text = line.text.trim();
+        line.source != Source::Host && !text.is_empty() && !text.starts_with("note:")
+    };
+    log.iter().rev().find(said).map(|last| last.text.trim())
 }

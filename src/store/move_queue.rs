@@ -1,12 +1,12 @@
 //! From one store to another: the messages of a queue leave the first and arrive in the second.
 //!
-//! Each batch takes four steps, each atomic in its store: *export* (out of every host's reach),
-//! *import* (into the other store, out of reach there too), `remove_exported` (gone from the first),
-//! `commit_import` (into its state in the second). A message is in a host's reach in one store or in none, never in
-//! two; after a crash between any two steps another run between the same two stores, in either
-//! direction, ends what was under way. This is a two-phase commit (Gray, "Notes on Data Base
-//! Operating Systems", 1978) whose coordinator remembers nothing: the first store's "moving" is the
-//! prepared state and its removal the decision.
+//! Each batch takes four steps, each atomic in its store: *export* (out of every host's reach), *import*
+//! (into the other store, out of reach there too), `remove_exported` (gone from the first), `commit_import`
+//! (into its state in the second). A message is in a host's reach in one store or in none, never in two.
+//! After a crash between any two steps another run between the same two stores, in either direction, ends
+//! what was under way. This is a two-phase commit (Gray, "Notes on Data Base Operating Systems", 1978)
+//! whose coordinator remembers nothing: the first store's "moving" is the prepared state and its removal
+//! the decision.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -47,9 +47,9 @@ pub enum Progress {
 /// left, those in the hands of its hosts included. `renamed` goes on with an interrupted move
 /// although a store is called otherwise now.
 ///
-/// A message is removed from the one store once the other has it, so the other must keep what it has
-/// said to have: open an embedded store with full durability for this, or a power cut at the wrong
-/// moment loses messages that were accepted long before.
+/// A message is removed from the one store once the other has it, so the other must keep what it has said
+/// to have. Open an embedded store with full durability for this. Else a power cut at the wrong moment
+/// loses messages that were accepted long before.
 ///
 /// # Errors
 ///

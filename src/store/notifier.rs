@@ -1,19 +1,38 @@
 //! How those who wait for a queue are woken, each queue by itself.
 
-use std::collections::HashMap;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use futures_util::future::select_all;
 use tokio::sync::Notify;
 
-/// A signal for each name. A notification while nobody waits is kept for the next who does. A new
-/// signal counts as notified: what happened before is not known.
+/// Passes hints on to the subscriptions of a store.
 #[derive(Debug, Default)]
-pub(super) struct Notifier(Mutex<HashMap<String, Arc<Signal>>>);
+pub(super) struct Notifier(Mutex<Vec<Subscriber>>);
 
 #[derive(Debug)]
+struct Subscriber {
+    names: Vec<String>,
+    signal: Weak<Signal>,
+}
+
+/// Hints about some queues, as [`Deliver::subscribe`](super::Deliver::subscribe) says. It ends when it
+/// is dropped.
+#[derive(Debug)]
+pub struct Subscription(Arc<Signal>);
+
+impl Subscription {
+    /// Returns at the next hint, or at once if one has come since the last call. Several tasks may
+    /// wait: a hint wakes all of them, or else the next that will wait. So no hint is lost between
+    /// two calls, nor with a future that is dropped. The first call returns at once, since what
+    /// happened before the subscription is not known.
+    pub async fn notified(&self) {
+        self.0.waiting.fetch_add(1, Ordering::SeqCst);
+        let _waiting = Waiting(&self.0);
+        self.0.notify.notified().await;
+    }
+}
+
+#[derive(Debug, Default)]
 struct Signal {
     notify: Notify,
     waiting: AtomicUsize,
@@ -29,23 +48,8 @@ impl Drop for Waiting<'_> {
 }
 
 impl Signal {
-    fn notified_once() -> Arc<Self> {
-        let notify = Notify::new();
-        notify.notify_one();
-        Arc::new(Self {
-            notify,
-            waiting: AtomicUsize::new(0),
-        })
-    }
-
-    async fn notified(&self) {
-        self.waiting.fetch_add(1, Ordering::SeqCst);
-        let _waiting = Waiting(self);
-        self.notify.notified().await;
-    }
-
-    /// Wakes all who wait, or else the next who will. One by one: what was told to one that goes away
-    /// without having looked is told to the next, while what all are told at once would be lost.
+    /// One by one: what was told to one that goes away without having looked is told to the next, while
+    /// what all are told at once would be lost.
     fn notify(&self) {
         for _ in 0..self.waiting.load(Ordering::SeqCst).max(1) {
             self.notify.notify_one();
@@ -54,43 +58,40 @@ impl Signal {
 }
 
 impl Notifier {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Signal>>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Subscriber>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn of(&self, name: &str) -> Arc<Signal> {
-        let mut notifier = self.lock();
-        if let Some(signal) = notifier.get(name) {
-            return Arc::clone(signal);
+    /// A subscription to these names.
+    pub(super) fn subscribe(&self, names: Vec<String>) -> Subscription {
+        let signal = Arc::<Signal>::default();
+        if !names.is_empty() {
+            signal.notify();
         }
-        Arc::clone(
-            notifier
-                .entry(name.to_owned())
-                .or_insert_with(Signal::notified_once),
-        )
+        let mut subscribers = self.lock();
+        subscribers.retain(|one| one.signal.strong_count() > 0);
+        subscribers.push(Subscriber {
+            names,
+            signal: Arc::downgrade(&signal),
+        });
+        Subscription(signal)
     }
 
-    /// Returns when one of these is notified, or at once when one was since the last call; never when
-    /// there are none.
-    pub(super) async fn notified(&self, names: impl Iterator<Item = &str>) {
-        let signals: Vec<Arc<Signal>> = names.map(|name| self.of(name)).collect();
-        if signals.is_empty() {
-            return std::future::pending().await;
-        }
-        let notified = signals
-            .iter()
-            .map(|signal| Box::pin(signal.notified()) as Pin<Box<_>>);
-        select_all(notified).await;
-    }
-
-    /// Wakes all who wait for this name, or else the next who will.
+    /// Notifies the subscriptions to this name.
     pub(super) fn notify(&self, name: &str) {
-        self.of(name).notify();
+        self.notify_those(|subscriber| subscriber.names.iter().any(|one| one == name));
     }
 
-    /// Notifies every signal.
+    /// Notifies every subscription.
     pub(super) fn notify_all(&self) {
-        self.lock().values().for_each(|signal| signal.notify());
+        self.notify_those(|_| true);
+    }
+
+    fn notify_those(&self, which: impl Fn(&Subscriber) -> bool) {
+        let subscribers = self.lock();
+        let signals = subscribers.iter().filter(|one| which(one));
+        let signals = signals.filter_map(|one| one.signal.upgrade());
+        signals.for_each(|signal| signal.notify());
     }
 }
 
@@ -99,59 +100,68 @@ mod tests {
     use super::*;
     use futures_util::FutureExt;
 
+    fn subscribe(notifier: &Notifier, names: &[&str]) -> Subscription {
+        notifier.subscribe(names.iter().map(|name| (*name).to_owned()).collect())
+    }
+
+    fn is_notified(subscription: &Subscription) -> bool {
+        subscription.notified().now_or_never().is_some()
+    }
+
     #[tokio::test]
     async fn each_name_has_its_own_signal_and_keeps_what_nobody_waited_for() {
         let notifier = Notifier::default();
-        let heard =
-            |names: &'static [&str]| notifier.notified(names.iter().copied()).now_or_never();
+        let [a, b] = ["a", "b"].map(|name| subscribe(&notifier, &[name]));
+        let both = subscribe(&notifier, &["b", "a"]);
         // What came before the first wait may have been missed.
-        assert!(heard(&["a"]).is_some() && heard(&["b"]).is_some());
-        assert!(heard(&["a"]).is_none() && heard(&["b"]).is_none());
+        assert!([&a, &b, &both].into_iter().all(is_notified));
+        assert!(![&a, &b, &both].into_iter().any(is_notified));
         notifier.notify("a");
-        assert!(heard(&["b"]).is_none());
-        assert!(heard(&["b", "a"]).is_some());
+        assert!(!is_notified(&b));
+        assert!(is_notified(&a) && is_notified(&both));
         notifier.notify_all();
-        assert!(heard(&["a"]).is_some() && heard(&["b"]).is_some());
-        assert!(heard(&["a", "b"]).is_none() && heard(&[]).is_none());
+        assert!(is_notified(&a) && is_notified(&b) && is_notified(&both));
+        assert!(![&a, &b, &both].into_iter().any(is_notified));
+        assert!(!is_notified(&subscribe(&notifier, &[])));
     }
 
     #[tokio::test]
     async fn what_was_told_to_one_that_goes_away_is_told_to_the_next() {
         let notifier = Notifier::default();
-        notifier.notified(["a"].into_iter()).await;
-        let mut waiting = Box::pin(notifier.notified(["a"].into_iter()));
+        let a = subscribe(&notifier, &["a"]);
+        a.notified().await;
+        let mut waiting = Box::pin(a.notified());
         assert!((&mut waiting).now_or_never().is_none());
         notifier.notify("a");
         // Given up before it could look: the next one is told.
         drop(waiting);
-        assert!(
-            notifier
-                .notified(["a"].into_iter())
-                .now_or_never()
-                .is_some()
-        );
-        assert!(
-            notifier
-                .notified(["a"].into_iter())
-                .now_or_never()
-                .is_none()
-        );
+        assert!(is_notified(&a));
+        assert!(!is_notified(&a));
     }
 
     #[tokio::test]
     async fn all_who_wait_are_woken_once() {
         let notifier = Notifier::default();
-        notifier.notified(["a"].into_iter()).await;
-        let mut first = Box::pin(notifier.notified(["a"].into_iter()));
-        let mut second = Box::pin(notifier.notified(["a"].into_iter()));
+        let (a, other) = (subscribe(&notifier, &["a"]), subscribe(&notifier, &["a"]));
+        a.notified().await;
+        other.notified().await;
+        let mut first = Box::pin(a.notified());
+        let mut second = Box::pin(a.notified());
         assert!((&mut first).now_or_never().is_none() && (&mut second).now_or_never().is_none());
         notifier.notify("a");
         assert!(first.now_or_never().is_some() && second.now_or_never().is_some());
-        assert!(
-            notifier
-                .notified(["a"].into_iter())
-                .now_or_never()
-                .is_none()
-        );
+        assert!(!is_notified(&a));
+        // Another subscription is told by itself.
+        assert!(is_notified(&other) && !is_notified(&other));
+    }
+
+    #[test]
+    fn a_subscription_that_is_dropped_leaves_nothing() {
+        let notifier = Notifier::default();
+        let first = subscribe(&notifier, &["a"]);
+        drop(first);
+        let second = subscribe(&notifier, &["a"]);
+        assert_eq!(notifier.lock().len(), 1);
+        drop(second);
     }
 }

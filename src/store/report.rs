@@ -87,6 +87,12 @@ impl Counts {
         self.alive() == 0
     }
 
+    /// Those that wait in line. A store may say anything.
+    #[must_use]
+    pub fn waiting(&self) -> u64 {
+        self.ready.saturating_add(self.retry)
+    }
+
     /// Those that wait or are in flight. A store may say anything.
     #[must_use]
     pub fn alive(&self) -> u64 {
@@ -158,6 +164,10 @@ pub struct Overview {
     pub counts: Counts,
     /// True when no host is given messages.
     pub paused: bool,
+    /// Messages that are due and wait because a limit of the queue is reached: see
+    /// [`Deliver::reserve_limited`](super::Deliver::reserve_limited). As the latest reservation of the
+    /// last two seconds found it.
+    pub limited: u64,
     /// The store's clock, unix milliseconds.
     pub now_ms: u64,
     /// When the next pending message is due, unix milliseconds.
@@ -234,9 +244,9 @@ pub struct Audit {
     /// Repair what is found.
     pub repair: bool,
     /// How long a payload or a field must have belonged to no message before that is a finding. A
-    /// delayqueue (Go) producer or consumer of the queue needs several requests for one send or one
-    /// ack, and what it is in the middle of is not to be taken for damage. Waited for only when
-    /// there is something of this kind; a file has no such users.
+    /// delayqueue (Go) producer or consumer of the queue needs several requests for one send or one ack.
+    /// What it is in the middle of is not to be taken for damage. Waited for only when there is something
+    /// of this kind; a file has no such users.
     pub settling: Duration,
 }
 

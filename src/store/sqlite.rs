@@ -27,6 +27,8 @@ mod disk;
 mod error;
 mod hosts;
 mod inspect;
+mod keyed;
+mod limits;
 mod manage;
 mod open;
 mod overview;

@@ -6,8 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{
-    Advanced, Audit, AuditReport, Cancelled, Counts, Discovered, HostInfo, Overview, Page, Peer,
-    Redriven, Rescheduled, Reservation, Retention, SeenHost, Settled, Settlement, StoreResult,
+    Advanced, Audit, AuditReport, Cancelled, Counts, Discovered, DueAhead, HostInfo,
+    LimitedReservation, Limits, Overview, Page, Peer, Redriven, Rescheduled, Reservation,
+    Retention, SeenHost, Settled, Settlement, StoreResult, Subscription,
 };
 use crate::message::{Claim, Delivery, Due, MessageId, NewMessage, QueueName, Record, Sent, State};
 
@@ -86,6 +87,20 @@ pub trait Deliver: Send + Sync + 'static {
         wanted: Reservation,
     ) -> StoreResult<(Advanced, Vec<Delivery>)>;
 
+    /// [`reserve`](Self::reserve) within the limits of the queue, which hold for all who reserve with
+    /// limits, in whatever process: the store keeps count, by its own clock.
+    ///
+    /// What is over a limit stays where it is, and costs no attempt. With [`Limits::NONE`] it is
+    /// `reserve`. After a crash nothing is to be repaired: what counts as running is what is in unack,
+    /// and the time of the rate is kept in the same step as the leases. A clock that is set back, or
+    /// other limits, delay messages by the time of one burst at most.
+    async fn reserve_limited(
+        &self,
+        queue: &QueueName,
+        wanted: Reservation,
+        limits: &Limits,
+    ) -> StoreResult<LimitedReservation>;
+
     /// Makes leases expire `lease` from now. One answer for each claim, in order.
     async fn extend(
         &self,
@@ -98,10 +113,12 @@ pub trait Deliver: Send + Sync + 'static {
     /// each claim, in order.
     async fn release(&self, queue: &QueueName, claims: &[Claim]) -> StoreResult<Vec<Settled>>;
 
-    /// Returns when a message may have become ready in one of these queues sooner than the caller
-    /// knew, or never. A hint: it may come without need and it may be lost, so callers wait with a
-    /// limit as well. A change between two calls is not lost by the second.
-    async fn wait(&self, queues: &[QueueName]);
+    /// Subscribes to hints that a message may have become ready in one of these queues sooner than the
+    /// caller knew. To be called in a Tokio runtime.
+    ///
+    /// A hint may come without need. It may be lost when it does not reach this process, so callers
+    /// also [`advance`](Advance::advance) at least once in a fixed time, which repairs that.
+    fn subscribe(&self, queues: &[QueueName]) -> Subscription;
 }
 
 /// How deliveries end.
@@ -109,10 +126,12 @@ pub trait Deliver: Send + Sync + 'static {
 pub trait Settle: Send + Sync + 'static {
     /// Ends deliveries. One answer for each, in order.
     ///
-    /// After a done one: an acked message is gone, and its outbox is accepted as by
-    /// [`send`](Self::send), in one step with the ack, but for ids that live already, that of the
-    /// acked message among them; a nacked one waits in pending or retry with one
-    /// retry less, or is on its way to the dead letters; a rejected one is on its way there.
+    /// After a done one:
+    ///
+    /// * An acked message is gone. Its outbox is accepted in the same step, as by [`send`](Self::send).
+    ///   Ids that live already are left out, that of the acked message among them.
+    /// * A nacked one waits in pending or retry with one retry less, or is on its way to the dead letters.
+    /// * A rejected one is on its way to the dead letters.
     async fn settle(
         &self,
         queue: &QueueName,
@@ -154,6 +173,17 @@ pub trait Inspect: Send + Sync + 'static {
     /// How the queue stands, at a cost that does not grow with it. All zero for a queue that is not
     /// there, but for the time. Changes meanwhile may be in one part and not in another.
     async fn overview(&self, queue: &QueueName) -> StoreResult<Overview>;
+
+    /// How many pending messages fall due in each of the next `spans` spans of this length, at least a
+    /// millisecond each and [`DUE_SPANS_MAX`](super::DUE_SPANS_MAX) at most. Its cost has a bound: a file counts up to 10,000
+    /// messages in a span and then says that there are more. All zero for a queue that is not there.
+    /// Changes meanwhile may be in one part and not in another.
+    async fn due_ahead(
+        &self,
+        queue: &QueueName,
+        span: Duration,
+        spans: usize,
+    ) -> StoreResult<DueAhead>;
 
     /// All that is known of one message, or none.
     async fn get(&self, queue: &QueueName, id: &MessageId) -> StoreResult<Option<Record>>;
@@ -203,9 +233,9 @@ pub trait Manage: Send + Sync + 'static {
     /// Gives waiting messages (pending, ready, retry) another due time. One answer for each id, in
     /// order.
     ///
-    /// After: due later, it is pending; due now, one that was pending is ready, or in retry when it
-    /// has failed before, and one that is in line already keeps its place. Failed attempts and
-    /// retries stay as they are. A repeat does the same again, counted from then.
+    /// After: due later, it is pending. Due now, one that was pending is ready, or in retry when it has
+    /// failed before. One that is in line already keeps its place. Failed attempts and retries stay as they
+    /// are. A repeat does the same again, counted from then.
     async fn reschedule(
         &self,
         queue: &QueueName,

@@ -71,6 +71,8 @@ struct Message {
     accepted: Option<u64>,
     payload_removed: bool,
     runs: Vec<Run>,
+    /// When a delivery was asked for, by whom, and as which attempt.
+    reserved: Vec<(Process, u32, u64)>,
     settled: Vec<(u32, Outcome)>,
     /// Failed attempts, and the class of the last.
     dead: Option<(u32, String)>,
@@ -84,6 +86,18 @@ impl Message {
             || !self.runs.is_empty()
             || self.dead.is_some()
             || self.left.is_some()
+    }
+
+    /// When the process of a run asked for it: the last time before it ran, since what was given back comes
+    /// again as the same attempt. None for a host that was killed before it said so.
+    fn asked_at_ms(&self, run: &Run) -> Option<u64> {
+        let asked = self.reserved.iter();
+        asked
+            .filter(|(by, attempt, at)| {
+                *by == run.by && *attempt == run.attempt && *at <= run.wall_ms
+            })
+            .map(|(_, _, at)| *at)
+            .max()
     }
 
     fn is_acked(&self) -> bool {
@@ -150,6 +164,15 @@ impl<'e> Checker<'e> {
             What::Run { .. } => self.begins(event),
             What::Answered { run, verdict } => self.ends(*run, event.us, Some(*verdict)),
             What::Gone { run } => self.ends(*run, event.us, None),
+            What::Reserved {
+                by,
+                id,
+                attempt,
+                asked_at_ms,
+            } => {
+                let message = self.messages.entry(id).or_default();
+                message.reserved.push((*by, *attempt, *asked_at_ms));
+            }
             What::Settled {
                 id,
                 attempt,

@@ -62,6 +62,14 @@ pub(crate) enum What {
     Answered { run: u64, verdict: Verdict },
     /// The handler went away before it was given an answer.
     Gone { run: u64 },
+    /// A host has logged that it asked for this delivery at that unix time, so its lease cannot have begun
+    /// before.
+    Reserved {
+        by: Process,
+        id: String,
+        attempt: u32,
+        asked_at_ms: u64,
+    },
     /// A host has logged what came of a result.
     Settled {
         by: Process,

@@ -326,7 +326,7 @@ impl Running {
     }
 }
 
-/// Notes what a host says of its results, and when it serves.
+/// Notes what a host says of its deliveries and results, and when it serves.
 fn read_log(log: impl Read, by: Process, history: &History, has_served: &AtomicBool) {
     for line in BufReader::new(log).lines() {
         let Ok(line) = line else { return };
@@ -341,7 +341,18 @@ fn read_log(log: impl Read, by: Process, history: &History, has_served: &AtomicB
         if message == "serving" {
             has_served.store(true, SeqCst);
         }
+        let id = || line["id"].as_str().unwrap_or_default().to_owned();
+        let attempt = || u32::try_from(line["attempt"].as_u64().unwrap_or(0)).unwrap();
         let outcome = match message {
+            "reserved" => {
+                history.note(What::Reserved {
+                    by,
+                    id: id(),
+                    attempt: attempt(),
+                    asked_at_ms: line["asked_at_ms"].as_u64().unwrap(),
+                });
+                continue;
+            }
             "acked" => Outcome::Acked,
             "dead" => Outcome::Dead,
             "to be retried" => Outcome::ToBeRetried,
@@ -350,8 +361,8 @@ fn read_log(log: impl Read, by: Process, history: &History, has_served: &AtomicB
         };
         history.note(What::Settled {
             by,
-            id: line["id"].as_str().unwrap_or_default().to_owned(),
-            attempt: u32::try_from(line["attempt"].as_u64().unwrap_or(0)).unwrap(),
+            id: id(),
+            attempt: attempt(),
             outcome,
         });
     }

@@ -211,7 +211,7 @@ mistakes! {
         }
         return (nothing_ran(Outcome::PayloadMissing), Some(slot));"];
     // Taken from its list, and kept nowhere (BRPOP).
-    "no-lease", Redis, killed, "is lost", [Script "ready_to_unack.lua":
+    "no-lease", Redis, killed, "is lost", [Script "include/reserve.lua":
         "redis.call('ZADD', unack, unpack(leases))\n" => "\n"];
     // A lease expires too soon, while its handler runs.
     "short-leases", Redis, calm, "before its lease", [Script "unack_to_retry.lua":
@@ -247,20 +247,20 @@ mistakes! {
                 // A look alone comes next"];
     // Leases are not renewed.
     "no-renewal", Redis, calm, "is still", [Source "host/leases.rs":
-        "    let due = shared.in_flight.to_renew(served);\n" =>
-        "    let mut due = shared.in_flight.to_renew(served);
+        "    let due = served.in_flight.to_renew();\n" =>
+        "    let mut due = served.in_flight.to_renew();
     if crate::mutant::is(\"no-renewal\") {
         due.clear();
     }\n"];
     // A handler goes on when its lease could not be renewed.
     "not-stopped", Redis, cut_off, "runs twice at once", [Source "host/leases.rs":
-        "        for (served, claim) in shared.in_flight.give_up_ending(margin(shared.config.lease)) {" =>
+        "        for claim in served.in_flight.give_up_ending(margin(lease)) {" =>
         "        let ending = if crate::mutant::is(\"not-stopped\") {
             Vec::new()
         } else {
-            shared.in_flight.give_up_ending(margin(shared.config.lease))
+            served.in_flight.give_up_ending(margin(lease))
         };
-        for (served, claim) in ending {"];
+        for claim in ending {"];
     // The screen has a thread that leases, signals and the store use.
     "shared-screen", Redis, stalled, "runs twice at once", [Source "dashboard/thread.rs":
         "        let (sender, ended) = oneshot::channel();\n" =>
@@ -277,16 +277,15 @@ mistakes! {
         }\n"];
     // A message is acked before its handler has run.
     "acked-first", Redis, calm, "is lost", [Source "host/queue_worker.rs":
-        "        let claim = delivery.claim.clone();\n        let lease" =>
-        "        let claim = delivery.claim.clone();
+        "        let lease = served.settings.lease;\n" =>
+        "        let lease = served.settings.lease;
         if crate::mutant::is(\"acked-first\") {
-            let (shared, claim, served) = (Arc::clone(shared), claim.clone(), self.index);
+            let (served, claim) = (Arc::clone(&served), delivery.claim.clone());
             tokio::spawn(async move {
-                let ack = [(claim, Settlement::ACK)];
-                let _ = shared.store.settle(&shared.queues[served].queue, &ack).await;
+                let ack = [(claim, crate::store::Settlement::ACK)];
+                let _ = served.shared.store.settle(&served.queue, &ack).await;
             });
-        }
-        let lease"];
+        }\n"];
     // The same mistakes in the file.
     "file-unfenced", File, late, "and went on as", [
         Source "store/sqlite/settle.rs":

@@ -133,7 +133,7 @@ pub(crate) fn carry_out(setup: &Setup) -> Report {
 fn args(shape: &Shape, witness: &Witness, by: Process) -> Vec<String> {
     let ms = |duration: Duration| format!("{}ms", duration.as_millis());
     let words = format!(
-        "--handler {} --no-tui --log-format json --queue chaos --slots {} --lease {} --drain 1s \
+        "--handler {} --no-tui --log-format json --log debug --queue chaos --slots {} --lease {} --drain 1s \
          --backoff {} --backoff-max {} --timeout 20s --allow-http 127.0.0.1:{} \
          --env WEBHOOK_URL={}",
         guest("webhook").display(),

@@ -12,6 +12,8 @@ use crate::support::RedisServer;
 
 mod dead;
 mod deliver;
+mod keyed;
+mod limits;
 mod manage;
 pub(crate) mod outbox;
 mod send;
@@ -110,6 +112,21 @@ macro_rules! contract {
                 deliver: a_stale_claim_in_a_batch_hides_no_current_one,
                 deliver: a_mixed_batch_is_answered_in_order,
                 deliver: one_step_moves_a_bounded_number,
+                limits: a_rate_lets_its_burst_go_and_holds_the_rest_in_line,
+                limits: a_rate_goes_on_by_the_clock_of_the_store,
+                limits: so_many_run_at_a_time_whoever_has_them,
+                limits: a_lease_that_expires_makes_room_for_another,
+                limits: both_limits_hold_at_once,
+                limits: limits_that_are_not_reached_change_nothing,
+                limits: a_paused_queue_uses_nothing_of_its_rate,
+                keyed: a_key_keeps_its_order_through_retries,
+                keyed: a_key_goes_on_after_a_dead_letter_and_after_a_crash,
+                keyed: so_many_of_a_key_run_at_a_time,
+                keyed: each_key_has_its_rate,
+                keyed: the_rate_of_a_key_goes_on_by_the_clock_of_the_store,
+                keyed: what_is_set_aside_is_found_cancelled_and_rescheduled,
+                keyed: a_key_with_many_messages_keeps_no_other_waiting,
+                keyed: whoever_reserves_without_limits_takes_what_is_in_line,
                 outbox: an_ack_takes_messages_to_its_own_and_to_other_queues,
                 outbox: only_an_ack_that_is_done_sends,
                 outbox: an_id_that_lives_is_not_sent_along_again,
@@ -132,6 +149,7 @@ macro_rules! contract {
                 manage: a_queue_can_be_paused_before_its_first_message,
                 manage: a_wait_ends_when_a_queue_is_resumed,
                 manage: an_overview_tells_how_a_queue_stands,
+                manage: due_times_are_counted_by_span,
                 manage: what_was_due_at_once_is_as_old_as_its_id,
                 manage: an_empty_payload_is_listed_as_empty,
                 manage: of_many_that_have_failed_a_part_is_looked_at,

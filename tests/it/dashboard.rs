@@ -2,6 +2,7 @@
 
 mod dead;
 mod figures;
+mod find;
 mod hostile;
 mod keys;
 mod outage;

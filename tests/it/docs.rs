@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use crate::first_handler::{Block, blocks, shell};
-use crate::support::{RedisServer, expect, guest, stats, stdout};
+use crate::support::{RedisServer, expect, guest, stats, stdout, with_hangups};
 
 /// Stands on a page for what differs from run to run.
 const ANYTHING: char = '…';
@@ -59,7 +59,8 @@ impl Script {
         for name in ["XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"] {
             command.env_remove(name);
         }
-        let printed = stdout(&expect(command.env("HOME", home).output().unwrap(), 0));
+        command.env("HOME", home);
+        let printed = stdout(&expect(with_hangups(&command).output().unwrap(), 0));
         for (number, lines) in &self.shown {
             let part = printed.split(&format!("\n=== {number}\n")).nth(1).unwrap();
             let part = part.split("\n=== ").next().unwrap();
@@ -77,7 +78,13 @@ impl Script {
 /// What a reader types. A host that does not stop by itself has a terminal of its own.
 fn command(block: &Block) -> String {
     let text = &block.text;
-    if text.starts_with("dqhost --handler") && !text.contains("--exit-when-empty") {
+    if text.starts_with("dqhost serve") {
+        let ask = "curl -s -o .asked http://127.0.0.1:7420/stats";
+        format!(
+            "(exec {}) >/dev/null 2>&1 &\nuntil {ask}; do sleep 0.1; done\n",
+            text.trim_end()
+        )
+    } else if text.starts_with("dqhost --handler") && !text.contains("--exit-when-empty") {
         format!("(exec {}) >/dev/null 2>&1 &\n", text.trim_end())
     } else {
         text.clone()
@@ -126,6 +133,68 @@ fn the_commands_of_the_operations_page_run_and_print_what_it_shows() {
     assert!(script.shown.len() > 5);
     script.run(empty.path(), home.path());
     assert_eq!(stats(&redis.url(), "orders")["pending"], 1);
+}
+
+#[test]
+fn the_commands_that_replace_a_handler_run_and_print_what_the_page_shows() {
+    let (empty, home) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    for (name, example) in [("handler.wasm", "echo"), ("new.wasm", "sleeper")] {
+        fs::copy(guest(example), empty.path().join(name)).unwrap();
+    }
+    let script = Script::of(include_str!("../../docs/hot-swap.md"));
+    assert_eq!(script.shown.len(), 2);
+    script.run(empty.path(), home.path());
+}
+
+#[test]
+fn the_requests_of_the_page_on_the_http_api_are_answered_as_it_shows() {
+    // A port that was free a moment ago.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = free.local_addr().unwrap().to_string();
+    drop(free);
+    let page = include_str!("../../docs/http-api.md");
+    let mut script = Script::of(page);
+    script.text = script.text.replace("127.0.0.1:7420", &at);
+    assert!(script.shown.len() > 5);
+    let (empty, home) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    script.run(empty.path(), home.path());
+    let store = home.path().join(".local/share/dqhost/dqhost.db");
+    assert_eq!(stats(&store.display().to_string(), "orders")["pending"], 2);
+    let metrics = Script::of(include_str!("../../docs/metrics.md"));
+    let printed = metrics.run(empty.path(), home.path());
+    assert!(printed.contains("orders "), "{printed}");
+}
+
+#[test]
+fn the_blocks_of_the_configuration_page_run_and_print_what_it_shows() {
+    let (empty, home) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    fs::copy(guest("echo"), empty.path().join("handler.wasm")).unwrap();
+    let script = Script::of(include_str!("../../docs/configuration.md"));
+    assert_eq!(script.shown.len(), 3);
+    script.run(empty.path(), home.path());
+    let store = empty.path().join("jobs.db");
+    assert_eq!(
+        stats(&store.display().to_string(), "emails")["totals"]["acked"],
+        1
+    );
+}
+
+#[test]
+fn the_blocks_of_the_page_on_schedules_run_and_print_what_it_shows() {
+    let (empty, home) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    fs::copy(guest("echo"), empty.path().join("handler.wasm")).unwrap();
+    let script = Script::of(include_str!("../../docs/schedules.md"));
+    assert_eq!(script.shown.len(), 1);
+    script.run(empty.path(), home.path());
+}
+
+#[test]
+fn the_commands_of_the_limits_page_run_and_print_what_it_shows() {
+    let (empty, home) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    fs::copy(guest("order-timeout"), empty.path().join("handler.wasm")).unwrap();
+    let script = Script::of(include_str!("../../docs/limits.md"));
+    assert!(!script.shown.is_empty());
+    script.run(empty.path(), home.path());
 }
 
 /// All Markdown files of the repository.

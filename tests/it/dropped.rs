@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dqhost::host::{Host, HostConfig, Served, Stage, Workers};
+use dqhost::host::{Host, HostConfig, QueueSettings, Served, Stage, Workers};
 use dqhost::message::{Due, State};
 use dqhost::runtime::{Limits, Permissions, Runtime};
-use dqhost::store::{Retention, Store};
+use dqhost::store::Store;
 use dqhost::verdict::Backoff;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -21,19 +21,20 @@ fn host(store: Arc<dyn Store>, slots: usize) -> Host {
     let served = Served {
         queue: queue(),
         handler: Arc::new(runtime.load(&component).unwrap()),
+        settings: QueueSettings {
+            lease: Duration::from_secs(3),
+            backoff: Backoff {
+                base: Duration::from_secs(1),
+                max: Duration::from_secs(1),
+            },
+            ..QueueSettings::default()
+        },
     };
     let config = HostConfig {
         host_id: "dropped".to_owned(),
         slots,
-        lease: Duration::from_secs(3),
         drain: LONG,
         poll: Duration::from_millis(50),
-        backoff: Backoff {
-            base: Duration::from_secs(1),
-            max: Duration::from_secs(1),
-        },
-        retries_default: 3,
-        retention: Retention::ALL,
         exit_when_empty: false,
     };
     let here = Handle::current();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use dqhost::message::{Due, NewMessage, State};
 use dqhost::store::prelude::*;
 use dqhost::store::sqlite::{SqliteOptions, SqliteStore};
-use dqhost::store::{BATCH_MAX, Settlement};
+use dqhost::store::{BATCH_MAX, DueSpan, Settlement};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -398,15 +398,12 @@ async fn a_wait_ends_with_what_another_process_sends() {
     let store = SqliteStore::open(&SqliteOptions::file(&path))
         .await
         .unwrap();
-    let queues = ["default".parse().unwrap()];
+    let hints = store.subscribe(&["default".parse().unwrap()]);
     // It ends once by itself, for what came before it.
     let soon = Duration::from_millis(100);
-    while tokio::time::timeout(soon, store.wait(&queues))
-        .await
-        .is_ok()
-    {}
+    while tokio::time::timeout(soon, hints.notified()).await.is_ok() {}
     run(Some(&text(&path)), &["send", "x"], 0);
-    tokio::time::timeout(PATIENCE, store.wait(&queues))
+    tokio::time::timeout(PATIENCE, hints.notified())
         .await
         .expect("nothing was heard");
 }
@@ -517,4 +514,28 @@ fn redis_is_not_needed_and_not_touched() {
     let db = text(&folder.path().join("dqhost.db"));
     run(Some(&server.url()), &["send", "x", "--db", &db], 0);
     assert_eq!(server.dump(), "");
+}
+
+#[tokio::test]
+async fn of_many_that_fall_due_together_a_file_counts_a_part() {
+    let store = SqliteStore::open(&SqliteOptions::memory()).await.unwrap();
+    let hour = Duration::from_hours(1);
+    let batch = |number: usize| -> Vec<NewMessage> {
+        let message = |_| NewMessage {
+            due: Due::In(hour / 2),
+            ..NewMessage::new("x")
+        };
+        (0..number).map(message).collect()
+    };
+    store.send(&queue(), &batch(10_000)).await.unwrap();
+    for is_more in [false, true] {
+        let ahead = store.due_ahead(&queue(), hour, 2).await.unwrap();
+        let expected = DueSpan {
+            count: 10_000,
+            failed: 0,
+            is_more,
+        };
+        assert_eq!(ahead.spans, [expected, DueSpan::default()]);
+        store.send(&queue(), &batch(1)).await.unwrap();
+    }
 }

@@ -77,6 +77,7 @@ pub(crate) fn shell(script: &str, folder: &Path, home: &Path) -> Command {
         .current_dir(folder)
         .env("PATH", format!("{}:{path}", program.display()))
         .env("XDG_DATA_HOME", home)
+        .env("XDG_CONFIG_HOME", home)
         .env("XDG_CACHE_HOME", home)
         // What the example handlers were built from is there.
         .env("CARGO_NET_OFFLINE", "true")

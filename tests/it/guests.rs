@@ -1,17 +1,19 @@
 //! Every example handler, run in the sandbox: what it does, and what is done to it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use dqhost::runtime::{Call, Handler, Level, Limits, Permissions, Report, Runtime, Source};
 use dqhost::verdict::Outcome;
 use sha2::{Digest, Sha256};
 
-use crate::support::{guest, guest_names};
+use crate::support::{guest, guest_folders, guest_names};
 
-/// The example handlers that have a test here or, those that use the network or send, in `sandbox`.
-const TESTED: [&str; 29] = [
+/// The example handlers that have a test here or, those that use the network, send or were made for
+/// other hosts, in `sandbox`.
+const TESTED: [&str; 33] = [
     "checksum",
+    "command",
     "echo",
     "env-reader",
     "exit",
@@ -20,8 +22,11 @@ const TESTED: [&str; 29] = [
     "flaky",
     "hog",
     "huge-result",
+    "inbound",
+    "incoming",
     "log-flood",
     "logger",
+    "messaging",
     "noop",
     "order-timeout",
     "punctual",
@@ -52,6 +57,30 @@ fn every_example_is_tested_and_there() {
     for name in TESTED {
         assert!(guest(name).exists(), "{name} was not built");
     }
+}
+
+#[test]
+fn the_readme_of_the_examples_has_a_line_for_each() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("guest-examples");
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    let mut lines: Vec<&str> = readme
+        .lines()
+        .filter(|line| line.starts_with("* ["))
+        .collect();
+    let line = |folder: PathBuf| {
+        let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+        let description = manifest
+            .lines()
+            .find_map(|line| line.strip_prefix("description = \""));
+        let description = description.unwrap().trim_end_matches('"');
+        let path = folder.strip_prefix(&root).unwrap().display().to_string();
+        let name = folder.file_name().unwrap().to_str().unwrap();
+        format!("* [`{name}`]({path}): {description}.")
+    };
+    let mut wanted: Vec<String> = guest_folders().into_iter().map(line).collect();
+    lines.sort_unstable();
+    wanted.sort();
+    assert_eq!(lines, wanted);
 }
 
 fn limits() -> Limits {

@@ -6,18 +6,22 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// From the vocabulary to the program.
-const LAYERS: [&str; 12] = [
+const LAYERS: [&str; 16] = [
     "message",
+    "metrics",
     "clock",
     "text",
     "files",
     "store",
+    "format",
     "queue",
+    "schedule",
     "verdict",
     "runtime",
     "host",
     "control",
     "dashboard",
+    "http_api",
     "cli",
 ];
 
@@ -95,6 +99,9 @@ fn what_others_made_is_known_in_one_place_each() {
         }
         if !name.starts_with("dashboard") {
             assert!(!uses("use ratatui") && !uses("use crossterm"), "{name}");
+        }
+        if !name.starts_with("http_api") {
+            assert!(!uses("use axum"), "{name}");
         }
         if !name.starts_with("cli") && name != "main.rs" {
             assert!(!uses("use anyhow") && !uses("use clap"), "{name}");

@@ -143,12 +143,24 @@ async fn ack_and_send_within_the_queue(store: &dyn dqhost::store::Store) {
     use crate::contract::outbox::{ack_with, other, to};
     use crate::contract::tools::*;
     use dqhost::message::{Due, NewMessage};
-    use dqhost::store::{First, Settled};
+    use dqhost::store::{First, Limits, Reservation, Settled};
 
     assert!(store.can_send_along(&queue(), &queue()));
     assert!(!store.can_send_along(&queue(), &other("other")));
     send(store, "sends", Due::NOW, 3).await;
-    let claim = reserve_first(store, 1, LONG, First::Ready).await.remove(0);
+    let limits = Limits {
+        rate: "1/d".parse().ok(),
+        max_running: std::num::NonZeroU32::new(1000),
+        by: None,
+    };
+    let wanted = Reservation {
+        max: 1,
+        lease: LONG,
+        first: First::Ready,
+        retries_default: 3,
+    };
+    let limited = store.reserve_limited(&queue(), wanted, &limits).await;
+    let claim = limited.unwrap().deliveries.remove(0);
     let [now, later] = [Due::NOW, Due::In(LONG)].map(|due| NewMessage {
         due,
         headers: vec![("k".to_owned(), "v".to_owned())],

@@ -66,15 +66,19 @@ impl World for SqliteWorld {
 }
 
 /// Moves all times of a queue back, which is the same as letting time pass. KEYS: sorted sets by
-/// time, and last the hash of due times. ARGV[1]: ms.
+/// time, the times of limits in microseconds, and last the hash of due times. ARGV[1]: ms.
 const PASS: &str = r"
 local by = tonumber(ARGV[1])
-for k = 1, #KEYS - 1 do
+for k = 1, #KEYS - 2 do
   local all = redis.call('ZRANGE', KEYS[k], 0, -1, 'WITHSCORES')
   for i = 1, #all, 2 do
     local ms = math.floor(tonumber(all[i + 1]) * 1000 + 0.5) - by
     redis.call('ZADD', KEYS[k], string.format('%.3f', ms / 1000), all[i])
   end
+end
+local limits = redis.call('ZRANGE', KEYS[#KEYS - 1], 0, -1)
+for _, name in ipairs(limits) do
+  redis.call('ZINCRBY', KEYS[#KEYS - 1], -by * 1000, name)
 end
 local due = redis.call('HGETALL', KEYS[#KEYS])
 for i = 1, #due, 2 do
@@ -113,7 +117,7 @@ impl World for RedisWorld {
         let script = redis::Script::new(PASS);
         for queue in queues {
             let mut call = script.prepare_invoke();
-            for key in ["pending", "unack", "dead", "hosts", "due"] {
+            for key in ["pending", "unack", "dead", "hosts", "limits", "due"] {
                 call.key(format!("{{dp:{queue}}}:{key}"));
             }
             let mut connection = self.connection.clone();

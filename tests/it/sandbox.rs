@@ -2,6 +2,7 @@
 
 mod bombs;
 mod compile;
+mod foreign;
 mod hostile;
 mod http;
 mod leaks;

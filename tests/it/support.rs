@@ -179,13 +179,24 @@ pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T
     }
 }
 
+/// The folders of all example handlers: those that invite, and of other kinds.
+pub(crate) fn guest_folders() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("guest-examples");
+    let kinds = ["hostile", "bench", "foreign"].map(|kind| root.join(kind));
+    let all = [&[root][..], &kinds].concat();
+    let entries = all
+        .iter()
+        .flat_map(|folder| std::fs::read_dir(folder).unwrap());
+    let folders = entries.map(|entry| entry.unwrap().path());
+    folders
+        .filter(|folder| folder.join("Cargo.toml").exists())
+        .collect()
+}
+
 /// The names of all example handlers, from their folders.
 pub(crate) fn guest_names() -> Vec<String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("guest-examples");
-    let mut names: Vec<String> = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
+    let name = |folder: PathBuf| folder.file_name().unwrap().to_str().unwrap().to_owned();
+    let mut names: Vec<String> = guest_folders().into_iter().map(name).collect();
     names.sort();
     names
 }
@@ -236,6 +247,7 @@ pub(crate) fn dqhost<S: AsRef<std::ffi::OsStr>>(store: Option<&str>, args: &[S])
     }
     // Whatever is kept by default must not be this user's.
     command.env("XDG_DATA_HOME", env!("CARGO_TARGET_TMPDIR"));
+    command.env("XDG_CONFIG_HOME", env!("CARGO_TARGET_TMPDIR"));
     match store {
         Some(url) if url.contains("://") => command.env("REDIS_URL", url),
         Some(path) => command.env("DQHOST_DB", path),
@@ -282,6 +294,23 @@ pub(crate) struct Host {
     child: Child,
     lines: Receiver<Value>,
     seen: Vec<Value>,
+}
+
+/// The same command, with SIGHUP as it is by default: tests may run under nohup, which hosts respect.
+pub(crate) fn with_hangups(command: &Command) -> Command {
+    let mut with = Command::new("env");
+    with.arg("--default-signal=HUP").arg(command.get_program());
+    with.args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => with.env(name, value),
+            None => with.env_remove(name),
+        };
+    }
+    if let Some(folder) = command.get_current_dir() {
+        with.current_dir(folder);
+    }
+    with
 }
 
 impl Host {
@@ -373,6 +402,21 @@ impl Host {
             }
         }
         panic!("no line {what:?}; there were: {:#?}", self.seen)
+    }
+
+    /// Waits until so many log lines have a message that starts so.
+    pub(crate) fn wait_for_count(&mut self, start: &str, count: usize) {
+        let is_one = |line: &&Value| {
+            let message = line["message"].as_str();
+            message.is_some_and(|message| message.starts_with(start))
+        };
+        let mut found = self.seen.iter().filter(is_one).count();
+        while found < count {
+            let line = self.lines.recv_timeout(PATIENCE);
+            let line = line.unwrap_or_else(|_| panic!("{found} of {count} lines {start:?}"));
+            found += usize::from(is_one(&&line));
+            self.seen.push(line);
+        }
     }
 
     /// True when a line with this message about this id has come by now.

@@ -49,6 +49,7 @@ const RUST: Kit = Kit {
     name: "rust",
     files: &[
         ("README.md", template!("rust/README.md.in")),
+        ("handler.toml", template!("rust/handler.toml.in")),
         ("Cargo.toml", template!("rust/Cargo.toml.in")),
         ("src/lib.rs", template!("rust/src/lib.rs")),
         ("tests/handler.rs", template!("rust/tests/handler.rs.in")),
@@ -68,6 +69,7 @@ const JS: Kit = Kit {
     name: "js",
     files: &[
         ("README.md", template!("js/README.md.in")),
+        ("handler.toml", template!("js/handler.toml.in")),
         ("package.json", template!("js/package.json.in")),
         ("handler.js", template!("js/handler.js")),
         ("prelude.js", template!("js/prelude.js")),
@@ -90,6 +92,7 @@ const PYTHON: Kit = Kit {
     name: "python",
     files: &[
         ("README.md", template!("python/README.md.in")),
+        ("handler.toml", template!("python/handler.toml.in")),
         ("requirements.txt", template!("python/requirements.txt")),
         ("app.py", template!("python/app.py")),
         (

@@ -4,16 +4,17 @@ use anyhow::{Context, bail};
 use tokio::io::{AsyncRead, BufReader};
 
 use super::RunArgs;
-use crate::cli::ndjson::{TooLong, line_max, read_line};
+use crate::cli::lines::{self, TooLong, read_line};
 use crate::cli::open::{self, Missing};
-use crate::cli::{Usage, ndjson, payload};
+use crate::cli::{Usage, payload};
+use crate::format::line::{Defaults, line_max, parse};
 use crate::message::{
-    Due, MessageId, NewMessage, PAYLOAD_MAX_DEFAULT, Record, State, headers_size,
+    Due, Headers, MessageId, NewMessage, PAYLOAD_MAX_DEFAULT, Record, State, headers_size,
 };
 use crate::runtime::Call;
 use crate::store::address::Endpoints;
 
-pub(super) const RETRIES_DEFAULT: u32 = NewMessage::RETRIES_DEFAULT;
+pub(in crate::cli) const RETRIES_DEFAULT: u32 = NewMessage::RETRIES_DEFAULT;
 
 /// Bytes of all payloads and headers that are held at a time.
 const MESSAGES_MAX: usize = 256 << 20;
@@ -29,7 +30,9 @@ pub(super) async fn of(args: &RunArgs, endpoints: &Endpoints) -> anyhow::Result<
     }
     open::refuse_store(&args.store, "--dead")?;
     if let Some(file) = &args.messages {
-        let messages = messages(args, file).await?;
+        let retries = args.attempts.map(|attempts| attempts.saturating_sub(1));
+        let retries = retries.unwrap_or(RETRIES_DEFAULT);
+        let messages = messages(file, retries, args.headers.clone()).await?;
         let call = |message: NewMessage| {
             let attempts = args.attempts.unwrap_or(message.retries.saturating_add(1));
             call(args, message, attempts)
@@ -61,21 +64,23 @@ fn call(args: &RunArgs, message: NewMessage, attempts_max: u32) -> Call {
     }
 }
 
-/// All messages of a file, or of stdin. A wrong line is an error.
-async fn messages(args: &RunArgs, file: &str) -> anyhow::Result<Vec<NewMessage>> {
+/// All messages of a file, or of stdin (`-`), with these where a line says nothing else. A wrong line is an
+/// error.
+pub(in crate::cli) async fn messages(
+    file: &str,
+    retries: u32,
+    headers: Headers,
+) -> anyhow::Result<Vec<NewMessage>> {
     let input: Box<dyn AsyncRead + Unpin> = if file == "-" {
         Box::new(tokio::io::stdin())
     } else {
         let opened = tokio::fs::File::open(file).await;
         Box::new(opened.map_err(|error| Usage(format!("cannot read {file}: {error}")))?)
     };
-    let defaults = ndjson::Defaults {
+    let defaults = Defaults {
         due: Due::NOW,
-        retries: args
-            .attempts
-            .unwrap_or(RETRIES_DEFAULT + 1)
-            .saturating_sub(1),
-        headers: args.headers.clone(),
+        retries,
+        headers,
         dedup_window: None,
         max_payload: PAYLOAD_MAX_DEFAULT,
     };
@@ -88,8 +93,8 @@ async fn messages(args: &RunArgs, file: &str) -> anyhow::Result<Vec<NewMessage>>
         number += 1;
         let message = match line {
             Ok(line) if line.trim_ascii().is_empty() => continue,
-            Ok(line) => ndjson::parse(&line, &defaults),
-            Err(TooLong) => Err(ndjson::too_long(&defaults)),
+            Ok(line) => parse(&line, &defaults),
+            Err(TooLong) => Err(lines::too_long(&defaults)),
         };
         let message = message.and_then(|message| {
             let size = message.payload.len() + headers_size(&message.headers) + OVERHEAD;

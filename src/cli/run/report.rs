@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use crate::cli::print;
+use crate::format;
 use crate::message::{Due, NewMessage, Outgoing};
 use crate::runtime::{Report, Source};
 use crate::text::{human_duration, printable};
@@ -52,7 +53,7 @@ fn due_in_ms(message: &NewMessage) -> u128 {
 }
 
 fn sent_json(Outgoing { queue, message }: &Outgoing) -> Value {
-    let (text, base64) = print::text_of(&message.payload);
+    let (text, base64) = format::json::payload(&message.payload);
     json!({
         "id": message.id,
         "queue": queue,

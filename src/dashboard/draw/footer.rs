@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use ratatui::style::Modifier;
 use ratatui::text::{Line, Span};
 
-use super::{columns, fitted, pipeline, safe};
 use crate::control::{TaskView, UNDO_TIME};
-use crate::dashboard::keymap::{self, Action, Binding};
+use crate::dashboard::keymap::{Action, Binding};
+use crate::dashboard::screens;
 use crate::dashboard::state::State;
 use crate::dashboard::theme::Theme;
+use crate::dashboard::widgets::{columns, fitted, gauge, safe};
 use crate::message::State as MessageState;
 use crate::text::short_number;
 
@@ -53,7 +54,7 @@ fn task_line(theme: Theme, task: &TaskView, width: usize) -> Line<'static> {
     let ended = task.done.saturating_add(task.failed);
     let bar = task.total.map(|total| {
         let _ = write!(text, " of {}", short_number(total));
-        pipeline::gauge(ended, total, BAR)
+        gauge(ended, total, BAR)
     });
     if task.failed > 0 {
         let _ = write!(text, ", {} not", short_number(task.failed));
@@ -86,7 +87,7 @@ pub(super) fn footer_line(state: &State, width: u16) -> Line<'static> {
     let length = |(key, label): &(String, String)| key.chars().count() + label.chars().count();
     let is_last =
         |binding: &&'static Binding| matches!(binding.action, Action::ShowHelp | Action::Quit);
-    let (last, first): (Vec<_>, Vec<_>) = keymap::in_scope(state.scope())
+    let (last, first): (Vec<_>, Vec<_>) = screens::in_scope(state.scope())
         .filter(shown)
         .partition(is_last);
     let mut last: Vec<(String, String)> = last.iter().map(label).collect();

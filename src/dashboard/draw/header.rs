@@ -1,14 +1,15 @@
 //! The lines above a screen: the tabs, and which store and queue it is about.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 
-use super::{safe, short, wait};
 use crate::control::Stage;
-use crate::dashboard::state::{Screen, State};
-use crate::text::short_number;
+use crate::dashboard::screens::TABS;
+use crate::dashboard::state::State;
+use crate::dashboard::widgets::{safe, wait};
 
 /// How much the tabs tell: each step takes less room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,18 +20,21 @@ enum Tabs {
     Numbers,
 }
 
-pub(super) fn tab_line(state: &State, width: u16) -> Line<'static> {
+/// The tabs, and the columns of each.
+pub(super) fn tab_line(state: &State, width: u16) -> (Line<'static>, Vec<Range<u16>>) {
     let steps = [Tabs::Badges, Tabs::Names, Tabs::OneName, Tabs::Numbers];
     let mut lines = steps.into_iter().map(|step| tabs(state, step));
-    let fits = |line: &Line<'_>| line.width() <= usize::from(width);
+    let fits = |(line, _): &(Line<'_>, _)| line.width() <= usize::from(width);
     lines.find(fits).unwrap_or_default()
 }
 
-fn tabs(state: &State, how: Tabs) -> Line<'static> {
+fn tabs(state: &State, how: Tabs) -> (Line<'static>, Vec<Range<u16>>) {
     let theme = state.settings.theme;
-    let mut spans = vec![Span::styled("dqhost ", theme.accent())];
-    for (number, screen) in (1..).zip(Screen::ALL) {
-        let is_here = screen == state.screen;
+    let mut line = Line::from(Span::styled("dqhost ", theme.accent()));
+    let mut places = Vec::new();
+    let end = |line: &Line<'_>| u16::try_from(line.width()).unwrap_or(u16::MAX);
+    for (number, screen) in (1..).zip(TABS) {
+        let is_here = screen.name() == state.screen.name();
         let is_named = match how {
             Tabs::Badges | Tabs::Names => true,
             Tabs::OneName => is_here,
@@ -44,39 +48,18 @@ fn tabs(state: &State, how: Tabs) -> Line<'static> {
             theme.dim()
         };
         let blank = if is_named { " " } else { "" };
-        spans.push(Span::styled(
+        let from = end(&line);
+        line.push_span(Span::styled(
             format!("{before}{number}{blank}{name}"),
             style,
         ));
         if how == Tabs::Badges {
-            spans.extend(badge(state, screen));
+            line.spans.extend(screen.badge(state));
         }
-        spans.push(Span::styled(after, style));
+        line.push_span(Span::styled(after, style));
+        places.push(from..end(&line));
     }
-    Line::from(spans)
-}
-
-/// What a tab has to tell before it is opened.
-fn badge(state: &State, screen: Screen) -> Option<Span<'static>> {
-    let theme = state.settings.theme;
-    let view = state.queue_view()?;
-    match screen {
-        Screen::Dead => {
-            let dead = view.overview.counts.dead;
-            (dead > 0).then(|| Span::styled(format!(" {}", short_number(dead)), theme.bad()))
-        }
-        Screen::InFlight => {
-            let text = match &state.snapshot.host {
-                Some(host) => format!(" {}/{}", short(host.busy), short(host.slots)),
-                None if view.overview.counts.unack > 0 => {
-                    format!(" {}", short_number(view.overview.counts.unack))
-                }
-                None => return None,
-            };
-            Some(Span::styled(text, theme.good()))
-        }
-        _ => None,
-    }
+    (line, places)
 }
 
 /// What must be seen before anything is done; a long queue name gives way to it.

@@ -2,16 +2,17 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::Modifier;
+use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Paragraph, Widget, Wrap};
 use ratatui_textarea::TextArea;
 
-use super::{pop_up, put, safe};
-use crate::dashboard::keymap::{self, Scope};
+use crate::dashboard::keymap::{Binding, Scope};
 use crate::dashboard::prompt::{Kind, Prompt};
+use crate::dashboard::screens;
 use crate::dashboard::state::{Modal, Question, State};
 use crate::dashboard::theme::Theme;
+use crate::dashboard::widgets::{pop_up, put, row, safe};
 use crate::message::MessageId;
 
 /// The most rows of the prompt.
@@ -20,7 +21,7 @@ const PROMPT_ROWS_MAX: u16 = 6;
 /// The keys of one place, as the help and `dqhost keys` list them.
 #[must_use]
 pub fn key_lines(scope: Scope) -> Vec<(String, &'static str)> {
-    keymap::in_scope(scope)
+    screens::in_scope(scope)
         .map(|binding| {
             let keys: Vec<String> = binding.keys.iter().map(|key| key.name()).collect();
             (keys.join(" "), binding.help)
@@ -122,6 +123,39 @@ pub(super) fn editor(
     text.render(inner, buffer);
 }
 
+/// The actions that the prompt lists, above it.
+pub(super) fn palette(state: &State, body: Rect, buffer: &mut Buffer) {
+    let theme = state.settings.theme;
+    let actions = screens::palette(state);
+    let chosen = state.prompt.as_ref().and_then(|prompt| prompt.chosen);
+    if actions.is_empty() || body.height < 4 {
+        return;
+    }
+    let rows = usize::from((body.height / 2).max(2)).min(actions.len());
+    let first = chosen.map_or(0, |chosen| (chosen + 1).saturating_sub(rows));
+    let height = u16::try_from(rows + 2)
+        .unwrap_or(body.height)
+        .min(body.height);
+    let place = Rect {
+        y: body.y + body.height - height,
+        height,
+        ..body
+    };
+    let title = format!("Actions ({}): ↓ chooses, Enter does it", actions.len());
+    let inner = pop_up(theme, &title, place, buffer);
+    let line = |(at, binding): (usize, &&Binding)| {
+        let key = binding.keys.first().map_or(String::new(), |key| key.name());
+        row(
+            theme,
+            Some(at) == chosen,
+            &format!("{key:<9} {}", binding.help),
+            Style::new(),
+        )
+    };
+    let lines = actions.iter().enumerate().skip(first).take(rows).map(line);
+    put(lines.collect(), inner, buffer);
+}
+
 /// The prompt grows upwards from the line of the notice; what is wrong or possible is under it.
 pub(super) fn prompt(theme: Theme, prompt: &Prompt, body: Rect, notice: Rect, buffer: &mut Buffer) {
     let lines = u16::try_from(prompt.area.lines().len()).unwrap_or(u16::MAX);
@@ -149,7 +183,7 @@ pub(super) fn prompt(theme: Theme, prompt: &Prompt, body: Rect, notice: Rect, bu
     Clear.render(place, buffer);
     let sign = match prompt.kind {
         Kind::Command => ":",
-        Kind::Filter => "/",
+        Kind::Filter | Kind::Queue => "/",
     };
     let head = Rect {
         width: 1,

@@ -5,47 +5,9 @@ use std::sync::Arc;
 use ratatui_textarea::TextArea;
 
 use super::question::Question;
-use crate::control::Filter;
+use crate::control::{Command, Filter};
 use crate::dashboard::keymap::Scope;
 use crate::message::{MessageId, QueueName, Record};
-
-/// The screens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Screen {
-    /// The queues and how they stand.
-    Overview,
-    /// The messages of one state.
-    Messages,
-    /// Dead letters by reason.
-    Dead,
-    /// What this host has in flight.
-    InFlight,
-    /// The log.
-    Log,
-}
-
-impl Screen {
-    /// In their order.
-    pub const ALL: [Self; 5] = [
-        Self::Overview,
-        Self::Messages,
-        Self::Dead,
-        Self::InFlight,
-        Self::Log,
-    ];
-
-    /// What it is called.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Overview => "Overview",
-            Self::Messages => "Messages",
-            Self::Dead => "Dead",
-            Self::InFlight => "In flight",
-            Self::Log => "Log",
-        }
-    }
-}
 
 /// Dead letters by reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,4 +84,21 @@ pub enum Modal {
         /// As it was.
         before: String,
     },
+}
+
+/// What an event asks of others.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Do this.
+    Command(Command),
+    /// Put this into the clipboard.
+    Copy(String),
+    /// Keep this line for later runs.
+    Remember(String),
+    /// Stop the process until the shell lets it go on.
+    Suspend,
+    /// Draw everything again.
+    Redraw,
+    /// Close the dashboard.
+    Leave,
 }

@@ -6,7 +6,7 @@ use crossterm::event::{KeyCode, KeyEvent};
 
 use super::{Modal, State};
 use crate::control::Command;
-use crate::dashboard::keymap::{self, Action, Key, Scope};
+use crate::dashboard::keymap::{Action, Binding, Key};
 
 /// More messages than this are destroyed only after their number was typed.
 const DESTROYED_BY_ONE_KEY_MAX: usize = 100;
@@ -91,12 +91,6 @@ enum Kind {
     },
 }
 
-/// True for a key that would answer a question.
-fn is_answer(key: Key) -> bool {
-    let is_digit = matches!(key, Key::Char('0'..='9'));
-    is_digit || keymap::find(Scope::Confirm, key).is_some()
-}
-
 impl State {
     /// True while a question is open.
     #[must_use]
@@ -155,14 +149,19 @@ impl State {
         }
     }
 
-    /// True for a key that was pressed for what was there before a question came or went. What stops
-    /// the program or leaves it is never late.
-    pub(in crate::dashboard) fn is_late(&mut self, event: KeyEvent, now: Instant) -> bool {
-        let scope = self.scope();
-        let (Some(turn), Some(key)) = (&mut self.question_turn, Key::of(event)) else {
+    /// True for a key that was pressed for what was there before a question came or went. It says what
+    /// the key does now, and what it does to a question. What stops the program or leaves it is never
+    /// late.
+    pub(in crate::dashboard) fn is_late(
+        &mut self,
+        key: Key,
+        [here, to_question]: [Option<&Binding>; 2],
+        now: Instant,
+    ) -> bool {
+        let Some(turn) = &mut self.question_turn else {
             return false;
         };
-        let action = keymap::find(Scope::Confirm, key).map(|binding| binding.action);
+        let action = to_question.map(|binding| binding.action);
         if matches!(action, Some(Action::QuitAtOnce | Action::Suspend)) {
             return false;
         }
@@ -170,15 +169,16 @@ impl State {
             self.question_turn = None;
             return false;
         }
+        let is_answer = to_question.is_some() || matches!(key, Key::Char('0'..='9'));
         match &turn.kind {
             Kind::Came => true,
-            Kind::Opened => keymap::find(scope, key).is_some_and(|binding| binding.changes),
+            Kind::Opened => here.is_some_and(|binding| binding.changes),
             // A key that is held down goes on until it is let go.
             Kind::Gone { by: Some(by), .. } if *by == key => {
                 turn.at = now;
                 true
             }
-            Kind::Gone { by, is_drawn } => is_answer(key) && (by.is_none() || !is_drawn),
+            Kind::Gone { by, is_drawn } => is_answer && (by.is_none() || !is_drawn),
         }
     }
 }

@@ -4,14 +4,21 @@ use std::time::Instant;
 
 use super::Effect;
 use crate::control::{Bulk, Command, UNDO_MAX};
-use crate::dashboard::keymap::{Action, Scope};
+use crate::dashboard::keymap::Action;
 use crate::dashboard::prompt::{Kind, Prompt, text_area};
-use crate::dashboard::state::{Modal, PayloadView, Question, Reasons, STATES, Screen, State};
+use crate::dashboard::screens::TABS;
+use crate::dashboard::state::{Modal, Question, State};
 use crate::message::{Due, MessageId, QueueName, State as MessageState};
 use crate::text::printable;
 
+/// Bytes that are put into a clipboard at most: some terminals take no more in one piece.
+const COPIED_MAX: usize = 50_000;
+
 impl State {
     pub(super) fn act(&mut self, action: Action, now: Instant) -> Vec<Effect> {
+        if let Some(effects) = self.shown().act(self, action) {
+            return effects;
+        }
         match action {
             Action::Quit => return self.quit(),
             Action::QuitAtOnce => return self.quit_at_once(),
@@ -28,8 +35,13 @@ impl State {
             Action::OpenFilter => {
                 self.prompt = Some(Prompt::new(Kind::Filter, self.filter.text()).selected());
             }
+            Action::FindQueue => {
+                let mut prompt = Prompt::new(Kind::Queue, "");
+                prompt.queue_before.clone_from(&self.queue);
+                self.prompt = Some(prompt);
+            }
             Action::Back => self.back(),
-            Action::Open => self.open_selected(),
+            Action::Open => self.shown().open(self),
             Action::Up
             | Action::Down
             | Action::PageUp
@@ -39,21 +51,13 @@ impl State {
                 self.navigate(action);
             }
             Action::NextScreen => self.turn(1),
-            Action::PreviousScreen => self.turn(Screen::ALL.len() - 1),
-            Action::Screen(number) => self.show(Screen::ALL[usize::from(number) - 1]),
-            Action::NextState => self.list_state(1),
-            Action::PreviousState => self.list_state(STATES.len() - 1),
+            Action::PreviousScreen => self.turn(TABS.len() - 1),
+            Action::Screen(number) => self.show(TABS[usize::from(number) - 1]),
             Action::NextQueue => self.next_queue(),
             Action::Freeze => self.is_frozen = !self.is_frozen,
-            Action::ZoomIn => self.zoom(false),
-            Action::ZoomOut => self.zoom(true),
-            Action::PayloadView => self.turn_payload(),
-            Action::GuestsOnly => {
-                self.guests_only = !self.guests_only;
-                self.offset = 0;
-            }
             Action::Mark | Action::MarkAll => self.mark(action == Action::MarkAll),
             Action::CopyId => return self.copy_id(now),
+            Action::CopyPayload => return self.copy_payload(now),
             _ => return self.act_on_messages(action, now),
         }
         Vec::new()
@@ -88,17 +92,13 @@ impl State {
                 }
             }
             Action::Redrive | Action::Delete => {
-                let bulk = bulk_of(action == Action::Delete);
-                if self.scope() == Scope::Groups {
-                    return self.choose(self.selected_group(), bulk);
-                }
+                let bulk = match action {
+                    Action::Delete => Bulk::Delete,
+                    _ => Bulk::REDRIVE,
+                };
                 if let Some((queue, ids)) = self.chosen() {
                     self.confirm_bulk(queue, ids, bulk);
                 }
-            }
-            Action::RedriveAll | Action::DeleteAll => {
-                let shown = self.group.clone().unwrap_or(Reasons::All);
-                return self.choose(Some(shown), bulk_of(action == Action::DeleteAll));
             }
             _ => {}
         }
@@ -129,16 +129,6 @@ impl State {
         self.confirm(question, Command::Bulk(queue, ids, bulk));
     }
 
-    /// Asks for the dead letters with these reasons that match the filter; the question comes with
-    /// their number.
-    fn choose(&self, reasons: Option<Reasons>, bulk: Bulk) -> Vec<Effect> {
-        let (Some(queue), Some(reasons)) = (self.queue.clone(), reasons) else {
-            return Vec::new();
-        };
-        let filter = reasons.filter(&self.filter);
-        vec![Effect::Command(Command::Choose(queue, filter, bulk))]
-    }
-
     /// A typed command that is about several messages, or destroys some, is asked about like a key.
     pub(super) fn ask_if_many(&mut self, command: Command) -> Vec<Effect> {
         match command {
@@ -160,17 +150,6 @@ impl State {
             return Some((self.queue.clone()?, self.marks.iter().cloned().collect()));
         }
         self.current().map(|(queue, id)| (queue, vec![id]))
-    }
-
-    /// The reason on the selected line.
-    pub(super) fn selected_group(&self) -> Option<Reasons> {
-        let (groups, _) = self.groups()?;
-        match self.selected {
-            0 => Some(Reasons::All),
-            line => groups
-                .get(line - 1)
-                .map(|group| Reasons::One(group.reason.clone())),
-        }
     }
 
     fn pause(&mut self) -> Vec<Effect> {
@@ -232,19 +211,40 @@ impl State {
         let Some((_, id)) = self.current() else {
             return Vec::new();
         };
-        self.say(format!("copied {}", printable(id.as_str())), false, now);
-        vec![Effect::Copy(id.as_str().to_owned())]
+        let id = printable(id.as_str()).into_owned();
+        self.say(format!("copied {id}"), false, now);
+        vec![Effect::Copy(id)]
     }
 
-    fn turn_payload(&mut self) {
-        if let Some(opened) = &mut self.opened {
-            opened.scroll = 0;
-            opened.view = match opened.view {
-                PayloadView::Json => PayloadView::Text,
-                PayloadView::Text => PayloadView::Hex,
-                PayloadView::Hex => PayloadView::Json,
-            };
-        }
+    /// Of control characters only line ends get into the clipboard.
+    fn copy_payload(&mut self, now: Instant) -> Vec<Effect> {
+        let opened = self.opened.as_ref();
+        let record = opened.and_then(|opened| opened.record.as_deref());
+        let Some(payload) = record.and_then(|record| record.payload.as_deref()) else {
+            return Vec::new();
+        };
+        let text = match std::str::from_utf8(payload) {
+            Ok(text) if payload.len() <= COPIED_MAX => text,
+            Ok(_) => {
+                let text = format!("more than the {COPIED_MAX} bytes that a terminal takes");
+                self.say(text, true, now);
+                return Vec::new();
+            }
+            Err(_) => {
+                self.say(
+                    "it is not text: `dqhost get` writes it to a file",
+                    true,
+                    now,
+                );
+                return Vec::new();
+            }
+        };
+        let lines = text
+            .lines()
+            .map(|line| printable(&line.replace('\t', "    ")).into_owned());
+        let lines: Vec<String> = lines.collect();
+        self.say(format!("copied {} bytes", payload.len()), false, now);
+        vec![Effect::Copy(lines.join("\n"))]
     }
 
     fn mark(&mut self, all: bool) {
@@ -269,17 +269,6 @@ impl State {
         }
         if !all && self.selected + 1 < self.line_count().unwrap_or(0) {
             self.selected += 1;
-        }
-    }
-}
-
-fn bulk_of(delete: bool) -> Bulk {
-    if delete {
-        Bulk::Delete
-    } else {
-        Bulk::Redrive {
-            retries: None,
-            rate: None,
         }
     }
 }

@@ -5,8 +5,10 @@ use std::time::Instant;
 use super::Effect;
 use crate::control::{Command, Line};
 use crate::dashboard::keymap::Action;
-use crate::dashboard::prompt::{CommandParser, Kind};
-use crate::dashboard::state::{Modal, Screen, State};
+use crate::dashboard::prompt::{CommandParser, Kind, Named};
+use crate::dashboard::screens::{self, Messages};
+use crate::dashboard::state::{Modal, State};
+use crate::message::QueueName;
 
 impl State {
     pub(super) fn on_answer(&mut self, action: Action, now: Instant) -> Vec<Effect> {
@@ -84,16 +86,29 @@ impl State {
         parser: &dyn CommandParser,
         now: Instant,
     ) -> Vec<Effect> {
+        let actions = screens::palette(self).len();
+        let (queues, ids) = self.names_on_screen();
+        let names = |named| match named {
+            Named::Queue => queues,
+            Named::Message => ids,
+        };
         let Some(prompt) = &mut self.prompt else {
             return Vec::new();
         };
         match action {
             Action::Submit => return self.submit(parser, now),
-            Action::Complete => prompt.complete(parser),
+            Action::Complete => prompt.complete(parser, names),
+            Action::Earlier if prompt.chosen.is_some() => {
+                prompt.chosen = prompt.chosen.and_then(|chosen| chosen.checked_sub(1));
+            }
+            Action::Later if actions > 0 => {
+                let next = prompt.chosen.map_or(0, |chosen| chosen + 1);
+                prompt.chosen = Some(next.min(actions - 1));
+            }
             Action::Newline => prompt.newline(),
             Action::Earlier if prompt.kind == Kind::Command => prompt.earlier(&self.lines),
             Action::Later if prompt.kind == Kind::Command => prompt.later(&self.lines),
-            Action::Back => self.prompt = None,
+            Action::Back => self.leave_prompt(),
             Action::QuitAtOnce => {
                 self.prompt = None;
                 return self.act(Action::Quit, now);
@@ -103,11 +118,72 @@ impl State {
         Vec::new()
     }
 
+    /// The queues, and the messages that are listed, open or in flight. An id that would have to be
+    /// quoted is left out.
+    fn names_on_screen(&self) -> (Vec<String>, Vec<String>) {
+        let queues = self.snapshot.queues.iter();
+        let queues = queues.map(|view| view.name.as_str().to_owned());
+        let listed = self.records().map_or(&[][..], |(records, ..)| records);
+        let in_flight = self.snapshot.in_flight.iter().map(|delivery| &delivery.id);
+        let open = self.opened.iter().map(|opened| &opened.id);
+        let is_word = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
+        let mut ids: Vec<String> = (listed.iter().map(|record| &record.id))
+            .chain(in_flight)
+            .chain(open)
+            .map(|id| id.as_str().to_owned())
+            .filter(|id| id.chars().all(is_word) && !id.starts_with('-'))
+            .collect();
+        ids.sort();
+        ids.dedup();
+        (queues.collect(), ids)
+    }
+
+    /// Closes the prompt; a queue that was looked for is left for the one before.
+    fn leave_prompt(&mut self) {
+        let Some(prompt) = self.prompt.take() else {
+            return;
+        };
+        if let Some(queue) = prompt.queue_before {
+            self.queue = Some(queue);
+            self.screen.refresh(self);
+        }
+    }
+
+    /// Selects the first queue that has in its name what is typed, one that begins with it first.
+    pub(super) fn find_queue(&mut self) {
+        let Some(prompt) = self
+            .prompt
+            .as_mut()
+            .filter(|prompt| prompt.kind == Kind::Queue)
+        else {
+            return;
+        };
+        let text = prompt.text();
+        let names = self.snapshot.queues.iter().map(|view| &view.name);
+        let mut found: Vec<&QueueName> =
+            names.filter(|name| name.as_str().contains(&text)).collect();
+        found.sort_by_key(|name| !name.as_str().starts_with(&text));
+        prompt.candidates = found.iter().map(|name| name.as_str().to_owned()).collect();
+        match found.first() {
+            Some(first) => self.queue = Some((*first).clone()),
+            None => prompt.error = Some("no queue has this in its name".to_owned()),
+        }
+        self.screen.refresh(self);
+    }
+
     /// Does what the prompt says, or shows under it what is wrong with it.
     fn submit(&mut self, parser: &dyn CommandParser, now: Instant) -> Vec<Effect> {
+        let chosen = self.prompt.as_ref().and_then(|prompt| prompt.chosen);
+        let chosen = chosen.and_then(|chosen| screens::palette(self).get(chosen).copied());
         let Some(mut prompt) = self.prompt.take() else {
             return Vec::new();
         };
+        if let Some(binding) = chosen {
+            return self.act(binding.action, now);
+        }
+        if prompt.kind == Kind::Queue {
+            return Vec::new();
+        }
         let text = prompt.text();
         if text.trim().is_empty() && prompt.kind == Kind::Command {
             return Vec::new();
@@ -156,8 +232,9 @@ impl State {
             Line::Filter(filter) => {
                 self.filter = filter;
                 self.first_page();
-                if !matches!(self.screen, Screen::Messages | Screen::Dead) {
-                    self.show(Screen::Messages);
+                let here = self.screen.scope(self);
+                if !here.has(Action::OpenFilter) {
+                    self.show(&Messages);
                 }
             }
             Line::Queue(queue) => {

@@ -1,7 +1,6 @@
 //! The way of a message through this host's hands: reserved, kept, settled.
 
-use crate::store::Deliver;
-use crate::store::Operation;
+use crate::store::{Deliver, LimitedReservation, Limits, NextAllowed, Operation, Subscription};
 use async_trait::async_trait;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -13,7 +12,7 @@ use super::args::add_claim;
 use super::decode::{bytes, decode, settled, unexpected};
 use super::foreign::{is_foreign, persist};
 use super::keys::Keys;
-use super::reserved::{Reserved, reservation, reserved};
+use super::reserved::{Reserved, limited, reservation, reserved};
 use super::{
     Advanced, BATCH_MAX, Claim, Delivery, MessageId, QueueName, RedisStore, Reservation, Settled,
     StoreResult, ms, scripts,
@@ -83,6 +82,36 @@ impl Deliver for RedisStore {
         }
     }
 
+    async fn reserve_limited(
+        &self,
+        queue: &QueueName,
+        wanted: Reservation,
+        limits: &Limits,
+    ) -> StoreResult<LimitedReservation> {
+        let k = self.keys(queue);
+        let mut done = LimitedReservation::default();
+        for _ in 0..REFILLS_MAX {
+            let max = wanted.max.saturating_sub(done.deliveries.len());
+            if max == 0 {
+                break;
+            }
+            let wanted = Reservation { max, ..wanted };
+            match self.reserve_limited_once(queue, &k, wanted, limits).await {
+                Ok((more, next, is_whole)) => {
+                    done.deliveries.extend(more);
+                    done.next = next;
+                    if is_whole {
+                        break;
+                    }
+                }
+                Err(error) if done.deliveries.is_empty() => return Err(error),
+                // The next reservation meets it again.
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
+
     async fn extend(
         &self,
         queue: &QueueName,
@@ -108,12 +137,9 @@ impl Deliver for RedisStore {
         self.each_claim(Operation::Release, claims, base).await
     }
 
-    async fn wait(&self, queues: &[QueueName]) {
-        let channels: Vec<String> = queues
-            .iter()
-            .map(|queue| self.keys(queue).wake.clone())
-            .collect();
-        self.wake.notified(&channels).await;
+    fn subscribe(&self, queues: &[QueueName]) -> Subscription {
+        let channels = queues.iter().map(|queue| self.keys(queue).wake.clone());
+        self.wake.subscribe(channels.collect())
     }
 }
 
@@ -165,6 +191,33 @@ impl RedisStore {
         let deliveries = self.with_payloads(queue, k, reserved).await?;
         let is_whole = deliveries.len() >= taken;
         Ok((deliveries, is_whole))
+    }
+
+    /// The same within limits, and when they let the next message go.
+    async fn reserve_limited_once(
+        &self,
+        queue: &QueueName,
+        k: &Keys,
+        wanted: Reservation,
+        limits: &Limits,
+    ) -> StoreResult<(Vec<Delivery>, NextAllowed, bool)> {
+        let prefetch = self.prefetch.take(&k.wake);
+        let command = limited(k, wanted, limits, &prefetch);
+        let (wait_us, answer) = self.one(&self.work, RESERVE, command).await?;
+        let answered = Instant::now();
+        let reserved = reserved(answer, &prefetch);
+        let taken = reserved.taken;
+        let deliveries = self.with_payloads(queue, k, reserved).await?;
+        let wait = u64::try_from(wait_us).ok().map(Duration::from_micros);
+        let wait = wait.map(|wait| wait.saturating_sub(answered.elapsed()));
+        let next = match (wait_us, wait) {
+            (0_i64, _) => NextAllowed::Now,
+            (_, wait) if limits.by.is_some() => NextAllowed::OtherKeys(wait),
+            (_, Some(wait)) => NextAllowed::In(wait),
+            (_, None) => NextAllowed::WhenSettled,
+        };
+        let is_whole = deliveries.len() >= taken;
+        Ok((deliveries, next, is_whole))
     }
 
     /// Nothing of these has run, so nothing is to cost an attempt. If this fails too, the leases expire.

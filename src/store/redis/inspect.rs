@@ -1,5 +1,7 @@
 //! Reads messages, depths and totals for operators, each bounded by its page.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use redis::{Cmd, Value};
 
@@ -8,7 +10,7 @@ use super::keys::Keys;
 use super::wrong_key::is_wrong_type;
 use super::{RedisStore, scripts};
 use crate::message::{MessageId, QueueName, Record, State};
-use crate::store::{BATCH_MAX, Counts, Inspect, Operation, Overview, Page, StoreResult};
+use crate::store::{BATCH_MAX, Counts, DueAhead, Inspect, Operation, Overview, Page, StoreResult};
 
 pub(super) fn command(name: &str, key: &str) -> Cmd {
     let mut command = redis::cmd(name);
@@ -53,6 +55,15 @@ impl Inspect for RedisStore {
 
     async fn overview(&self, queue: &QueueName) -> StoreResult<Overview> {
         self.read_overview(queue).await
+    }
+
+    async fn due_ahead(
+        &self,
+        queue: &QueueName,
+        span: Duration,
+        spans: usize,
+    ) -> StoreResult<DueAhead> {
+        self.read_due_ahead(queue, span, spans).await
     }
 
     async fn get(&self, queue: &QueueName, id: &MessageId) -> StoreResult<Option<Record>> {

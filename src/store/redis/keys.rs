@@ -25,7 +25,7 @@ pub(super) const HOLDERS: [(&str, &str); 8] = [
 ];
 
 /// The others, whose type is known.
-const OTHERS: [(&str, &str); 10] = [
+const OTHERS: [(&str, &str); 15] = [
     ("dedup", "zset"),
     ("hosts", "zset"),
     ("hosts:info", "hash"),
@@ -34,6 +34,11 @@ const OTHERS: [(&str, &str); 10] = [
     ("headers", "hash"),
     ("history", "hash"),
     ("stats", "hash"),
+    ("limits", "zset"),
+    ("limited", "zset"),
+    ("limited:at", "hash"),
+    ("limited:keys", "zset"),
+    ("limited:holders", "hash"),
     ("moving:was", "hash"),
     ("moving:peer", "hash"),
 ];
@@ -223,6 +228,16 @@ pub(super) struct Keys {
     pub moving_peer: String,
     /// string: 1 while no host is given messages.
     pub paused: String,
+    /// zset: what the limits of the queue remember -> unix microseconds.
+    pub limits: String,
+    /// zset: what limits by key have set aside, in order.
+    pub limited: String,
+    /// hash: id -> its place in `limited`.
+    pub limited_at: String,
+    /// zset: key of a limit -> when to look at it next, unix microseconds.
+    pub limited_look: String,
+    /// hash: key of a limit -> ids that occupy it.
+    pub limited_holders: String,
     /// zset: host id -> last heartbeat.
     pub hosts: String,
     /// hash: host id -> what it says of itself.
@@ -255,6 +270,11 @@ impl Keys {
             "moving:was" => |k| &k.moving_was,
             "moving:peer" => |k| &k.moving_peer,
             "paused" => |k| &k.paused,
+            "limits" => |k| &k.limits,
+            "limited" => |k| &k.limited,
+            "limited:at" => |k| &k.limited_at,
+            "limited:keys" => |k| &k.limited_look,
+            "limited:holders" => |k| &k.limited_holders,
             "hosts" => |k| &k.hosts,
             "hosts:info" => |k| &k.hosts_info,
             _ => return None,
@@ -293,6 +313,11 @@ impl Keys {
             moving_was: key("moving:was"),
             moving_peer: key("moving:peer"),
             paused: key("paused"),
+            limits: key("limits"),
+            limited: key("limited"),
+            limited_at: key("limited:at"),
+            limited_look: key("limited:keys"),
+            limited_holders: key("limited:holders"),
             hosts: key("hosts"),
             hosts_info: key("hosts:info"),
             wake: key("wake"),

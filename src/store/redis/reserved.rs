@@ -4,26 +4,61 @@ use redis::{Cmd, Value};
 
 use super::decode::{self, bytes, text};
 use super::keys::Keys;
-use super::{BATCH_MAX, Claim, Delivery, First, MessageId, Reservation, Token, ms, scripts};
-use crate::store::common;
+use super::scripts::{self, Script};
+use super::{BATCH_MAX, Claim, Delivery, First, MessageId, Reservation, Token, ms};
+use crate::store::{Limits, Rate, common};
 
 /// What asks for a reservation; the payloads of `prefetch` come with it if they are among them.
 pub(super) fn reservation(k: &Keys, wanted: Reservation, prefetch: &[MessageId]) -> Cmd {
+    let mut command = reserve_by(&scripts::READY_TO_UNACK, k, wanted, prefetch);
+    add_ids(&mut command, prefetch);
+    command
+}
+
+/// The same within the limits of the queue.
+pub(super) fn limited(
+    k: &Keys,
+    wanted: Reservation,
+    limits: &Limits,
+    prefetch: &[MessageId],
+) -> Cmd {
+    let script = match limits.by {
+        None => &scripts::LIMITED_TO_UNACK,
+        Some(_) => &scripts::KEYED_TO_UNACK,
+    };
+    let mut command = reserve_by(script, k, wanted, prefetch);
+    match limits.rate {
+        Some(rate) => command.arg(rate.count()).arg(rate.per_us()),
+        None => command.arg(0).arg(1),
+    };
+    let burst = limits.rate.map_or(1, Rate::burst);
+    command.arg(burst).arg(limits.running_max().unwrap_or(0));
+    if let Some(by) = &limits.by {
+        command.arg(by.header());
+    }
+    add_ids(&mut command, prefetch);
+    command
+}
+
+fn reserve_by(script: &Script, k: &Keys, wanted: Reservation, prefetch: &[MessageId]) -> Cmd {
     let (one, other) = match wanted.first {
         First::Ready => (&k.ready, &k.retry),
         First::Retry => (&k.retry, &k.ready),
     };
     let payloads: Vec<String> = prefetch.iter().map(|id| k.message(id)).collect();
     let given: Vec<&String> = [one, other].into_iter().chain(&payloads).collect();
-    let mut command = scripts::READY_TO_UNACK.call(k, &given);
+    let mut command = script.call(k, &given);
     command
         .arg(wanted.max.min(BATCH_MAX))
         .arg(ms(wanted.lease))
         .arg(wanted.retries_default);
-    for id in prefetch {
+    command
+}
+
+fn add_ids(command: &mut Cmd, ids: &[MessageId]) {
+    for id in ids {
         command.arg(id.as_str());
     }
-    command
 }
 
 /// What a reservation brought.

@@ -53,6 +53,8 @@ fn listed_keys(text: &str) -> Vec<Option<Key>> {
 fn included(name: &str) -> &'static str {
     match name {
         "clock" => include_str!("../../../lua/include/clock.lua"),
+        "gcra" => include_str!("../../../lua/include/gcra.lua"),
+        "reserve" => include_str!("../../../lua/include/reserve.lua"),
         "held" => include_str!("../../../lua/include/held.lua"),
         "place" => include_str!("../../../lua/include/place.lua"),
         "foreign" => include_str!("../../../lua/include/foreign.lua"),
@@ -131,6 +133,8 @@ scripts! {
     ADOPT = "adopt";
     PERSIST = "persist";
     READY_TO_UNACK = "ready_to_unack";
+    LIMITED_TO_UNACK = "limited_to_unack";
+    KEYED_TO_UNACK = "keyed_to_unack";
     DROP = "drop";
     UNACK_TO_RETRY = "unack_to_retry";
     ACK = "ack";

@@ -106,9 +106,9 @@ impl RedisStore {
         Ok(result)
     }
 
-    /// The script calls for up to [`BATCH_MAX`] settlements. Two of one delivery are answered in
-    /// their order when they are of one kind; of two kinds, an ack goes before one that takes messages
-    /// along, that before a nack, and that before a reject.
+    /// The script calls for up to [`BATCH_MAX`] settlements. Two of one delivery are answered in their
+    /// order when they are of one kind. Of two kinds, an ack goes before one that takes messages along,
+    /// that before a nack, and that before a reject.
     fn calls(&self, queue: &QueueName, step: &[(Claim, Settlement)]) -> Vec<Call> {
         let k = self.keys(queue);
         let (mut acks, mut sends, mut nacks, mut rejects) = (vec![], vec![], vec![], vec![]);

@@ -12,7 +12,7 @@ use super::prefetch::PayloadPrefetch;
 use super::transport::cluster::Cluster;
 use super::transport::server::{NodeAddr, Server};
 use super::transport::timeouts::within;
-use crate::store::notifier::Notifier;
+use crate::store::notifier::{Notifier, Subscription};
 
 /// How often a silent subscription is asked whether it still lives, at least.
 const PING_EVERY: Duration = Duration::from_secs(5);
@@ -49,7 +49,7 @@ impl SubscriptionSource {
 }
 
 /// A subscription on a connection of its own, since a subscribed connection takes no other
-/// command. It starts with the first [`Wake::notified`] and mends itself.
+/// command. It starts with the first [`Wake::subscribe`] and repairs itself.
 pub(super) struct Wake {
     source: SubscriptionSource,
     notifier: Arc<Notifier>,
@@ -70,13 +70,10 @@ impl Wake {
         }
     }
 
-    /// Returns at the next publication on one of the channels, or at once when there was one since
-    /// the last call.
-    pub(super) async fn notified(&self, channels: &[String]) {
-        self.listen(channels);
-        self.notifier
-            .notified(channels.iter().map(String::as_str))
-            .await;
+    /// A subscription to publications on these channels.
+    pub(super) fn subscribe(&self, channels: Vec<String>) -> Subscription {
+        self.listen(&channels);
+        self.notifier.subscribe(channels)
     }
 
     fn listen(&self, channels: &[String]) {
@@ -99,7 +96,7 @@ impl Wake {
             let (source, notifier) = (self.source.clone(), Arc::clone(&self.notifier));
             let prefetch = Arc::clone(&self.prefetch);
             *task = Some(tokio::spawn(async move {
-                listen_forever(&source, &channels, (&notifier, &prefetch)).await;
+                listen_forever(&source, &channels, &notifier, &prefetch).await;
             }));
         }
     }
@@ -120,11 +117,13 @@ impl Drop for Wake {
 async fn listen_forever(
     source: &SubscriptionSource,
     channels: &[String],
-    ears: (&Notifier, &PayloadPrefetch),
+    notifier: &Notifier,
+    prefetch: &PayloadPrefetch,
 ) {
     let mut pause = Duration::from_millis(50);
     loop {
-        if listen_once(source, channels, ears).await.is_ok() {
+        let heard = listen_once(source, channels, notifier, prefetch).await;
+        if heard.is_ok() {
             pause = Duration::from_millis(50);
         }
         tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
@@ -136,7 +135,8 @@ async fn listen_forever(
 async fn listen_once(
     source: &SubscriptionSource,
     channels: &[String],
-    (notifier, prefetch): (&Notifier, &PayloadPrefetch),
+    notifier: &Notifier,
+    prefetch: &PayloadPrefetch,
 ) -> RedisResult<()> {
     let timed_out = |_| redis::RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
     let (server, place) = source.choose();

@@ -188,8 +188,8 @@ fn dead_letter(tx: &mut QueueTx<'_>) -> Result<usize, Failure> {
     Ok(garbage.len())
 }
 
-/// Free pages that are too many: more than are worth keeping, and most of the file, so that what is
-/// moved to make it smaller is less than what it gets smaller by.
+/// Free pages that are too many: more than are worth keeping, and most of the file. So what is moved to
+/// make it smaller is less than what it gets smaller by.
 fn pages_over(connection: &Connection) -> rusqlite::Result<i64> {
     let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let free = number("freelist_count")?;

@@ -1,6 +1,6 @@
-//! Ids that count as there for a while after their messages are gone, so that a send which is repeated
-//! late writes nothing. After a crash they are as the send left them, with which they were written; those
-//! of which the time is over are taken out by later sends and by the heartbeats of hosts.
+//! Ids that count as there for a while after their messages are gone, so that a send which is repeated late
+//! writes nothing. After a crash they are as the send left them, with which they were written. Those of
+//! which the time is over are removed by later sends and by the heartbeats of hosts.
 
 use rusqlite::params;
 

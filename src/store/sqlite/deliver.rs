@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rusqlite::params;
+use rusqlite::{Row, params};
 
 use super::error::Failure;
 use super::queue::{QueueTx, code, count, signed, text, unsigned};
@@ -14,7 +14,8 @@ use super::{SqliteStore, advance, settle};
 use crate::message::{Claim, Delivery, QueueName, State, Token};
 use crate::store::common::{headers, ms};
 use crate::store::{
-    Advanced, BATCH_MAX, Deliver, First, Operation, Reservation, Settled, StoreResult,
+    Advanced, BATCH_MAX, Deliver, First, LimitedReservation, Limits, Operation, Reservation,
+    Settled, StoreResult, Subscription,
 };
 
 #[async_trait]
@@ -40,6 +41,20 @@ impl Deliver for SqliteStore {
         Ok(done.unwrap_or_default())
     }
 
+    async fn reserve_limited(
+        &self,
+        queue: &QueueName,
+        wanted: Reservation,
+        limits: &Limits,
+    ) -> StoreResult<LimitedReservation> {
+        let limits = limits.clone();
+        let work = move |tx: &mut QueueTx<'_>| super::limits::reserve(tx, wanted, &limits);
+        let done = self
+            .transact(Operation::Reserve, queue, TxOptions::PASSING, work)
+            .await?;
+        Ok(done.unwrap_or_default())
+    }
+
     async fn extend(
         &self,
         queue: &QueueName,
@@ -57,8 +72,8 @@ impl Deliver for SqliteStore {
             .await
     }
 
-    async fn wait(&self, queues: &[QueueName]) {
-        self.wake.notified(queues).await;
+    fn subscribe(&self, queues: &[QueueName]) -> Subscription {
+        self.wake.subscribe(queues)
     }
 }
 
@@ -109,25 +124,51 @@ fn in_line(tx: &QueueTx<'_>, state: State, limit: usize) -> rusqlite::Result<Vec
             "SELECT seq, id, payload, headers, failed, retries_left, due_ms FROM messages
              WHERE queue = ?1 AND state = ?2 ORDER BY place, seq LIMIT ?3",
         )?
-        .query_map(
-            params![tx.row.id, code(state), signed(limit as u64)],
-            |row| {
-                let attempt = count(row.get(4)?).saturating_add(1);
-                let delivery = Delivery {
-                    claim: Claim {
-                        id: text(row, 1)?.into(),
-                        token: Token(String::new()),
-                    },
-                    payload: row.get(2)?,
-                    headers: headers(&text(row, 3)?),
-                    attempt,
-                    attempts_max: attempt.saturating_add(count(row.get(5)?)),
-                    due_at_ms: row.get::<_, Option<i64>>(6)?.map(unsigned),
-                };
-                Ok((row.get(0)?, delivery))
-            },
-        )?
+        .query_map(params![tx.row.id, code(state), signed(limit as u64)], read)?
         .collect()
+}
+
+/// A message as `in_line` selects it; without a token yet.
+fn read(row: &Row<'_>) -> rusqlite::Result<(i64, Delivery)> {
+    let attempt = count(row.get(4)?).saturating_add(1);
+    let delivery = Delivery {
+        claim: Claim {
+            id: text(row, 1)?.into(),
+            token: Token(String::new()),
+        },
+        payload: row.get(2)?,
+        headers: headers(&text(row, 3)?),
+        attempt,
+        attempts_max: attempt.saturating_add(count(row.get(5)?)),
+        due_at_ms: row.get::<_, Option<i64>>(6)?.map(unsigned),
+    };
+    Ok((row.get(0)?, delivery))
+}
+
+/// One message that waits -> unack. What was set aside has no due time of its own.
+pub(super) fn take(
+    tx: &mut QueueTx<'_>,
+    seq: i64,
+    from: State,
+    lease_end: i64,
+) -> Result<Delivery, Failure> {
+    let token = tx.next_token();
+    tx.tx
+        .prepare_cached(
+            "UPDATE messages SET due_ms = CASE WHEN state = 2 THEN NULL ELSE due_ms END,
+             state = 4, place = ?2, token = ?3 WHERE seq = ?1",
+        )?
+        .execute(params![seq, lease_end, token])?;
+    tx.moved(Some(from), Some(State::Unack));
+    let (_, mut delivery) = tx
+        .tx
+        .prepare_cached(
+            "SELECT seq, id, payload, headers, failed, retries_left, due_ms FROM messages
+             WHERE seq = ?1",
+        )?
+        .query_row([seq], read)?;
+    delivery.claim.token = Token(format!("{seq}/{token}"));
+    Ok(delivery)
 }
 
 /// unack -> unack, with a later end.

@@ -1,5 +1,7 @@
 //! Reads messages, depths and totals for operators.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -7,7 +9,7 @@ use super::queue::{QueueRow, code, count, signed, state, text, unsigned};
 use super::{SqliteStore, overview};
 use crate::message::{MessageId, QueueName, Record, State};
 use crate::store::common::{headers, history};
-use crate::store::{BATCH_MAX, Counts, Inspect, Operation, Overview, Page, StoreResult};
+use crate::store::{BATCH_MAX, Counts, DueAhead, Inspect, Operation, Overview, Page, StoreResult};
 
 #[async_trait]
 impl Inspect for SqliteStore {
@@ -29,6 +31,33 @@ impl Inspect for SqliteStore {
             now_ms,
             ..Overview::default()
         }))
+    }
+
+    async fn due_ahead(
+        &self,
+        queue: &QueueName,
+        span: Duration,
+        spans: usize,
+    ) -> StoreResult<DueAhead> {
+        const OPERATION: Operation = Operation::Overview;
+        let now_ms = self.clock.now().ms;
+        let span_ms = u64::try_from(span.as_millis()).unwrap_or(u64::MAX).max(1);
+        let mut ahead = DueAhead::empty(now_ms, spans);
+        let start = |at: usize| now_ms.saturating_add(span_ms.saturating_mul(at as u64));
+        for (at, span) in ahead.spans.iter_mut().enumerate() {
+            let from = if at == 0 { 0 } else { start(at) };
+            let within = from..start(at + 1);
+            // One by one, so that what a host reads waits for none but one of them.
+            let count = self.read_queue(OPERATION, queue, move |connection, row| {
+                overview::due_within(connection, row, within)
+            });
+            (span.count, span.is_more) = count.await?.unwrap_or_default();
+        }
+        let failed = self.read_queue(OPERATION, queue, overview::due_again);
+        let (failed, partial) = failed.await?.unwrap_or_default();
+        ahead.partial = partial;
+        ahead.add_failed(failed, span_ms);
+        Ok(ahead)
     }
 
     async fn get(&self, queue: &QueueName, id: &MessageId) -> StoreResult<Option<Record>> {

@@ -26,10 +26,12 @@ const SQLITE_VERSION_MIN: i32 = 3_051_003;
 const APPLICATION_ID: i32 = 0x6471_686f;
 
 /// What makes a file of schema N one of schema N + 1, from none at all.
-const MIGRATIONS: [&str; 3] = [
+const MIGRATIONS: [&str; 5] = [
     include_str!("schema.sql"),
     include_str!("schema_2.sql"),
     include_str!("schema_3.sql"),
+    include_str!("schema_4.sql"),
+    include_str!("schema_5.sql"),
 ];
 
 /// The most bytes that the write-ahead log keeps once its content is in the file.

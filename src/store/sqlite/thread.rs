@@ -38,9 +38,9 @@ impl ConnectionThread {
         })
     }
 
-    /// The answer of a job. A job that has begun is done to its end; one that nobody waits for any
-    /// more when its turn comes is not begun: a lease that its host has given up is not renewed, a
-    /// message is not taken into nobody's hands.
+    /// The answer of a job. A job that has begun is done to its end. One that nobody waits for any more
+    /// when its turn comes is not begun: a lease that its host has given up is not renewed, and no message
+    /// is reserved for nobody.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Connection) -> T + Send + 'static,

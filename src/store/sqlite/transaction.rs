@@ -1,5 +1,6 @@
 //! How a method becomes transactions: each step is one, and so is each look.
 
+use crate::store::timing::Timed;
 use crate::store::{Operation, Side};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,10 +33,10 @@ impl TxOptions {
         create: false,
         durable: true,
     };
-    /// Says who has what in flight, or what time has brought: a power cut ends all hosts on the file,
-    /// so it may undo this, and the next `advance` does it again. What is made durable later
-    /// makes this durable with it, for the log is written in order. With a delivery its token is
-    /// undone, when nobody is left who could show it.
+    /// Says who has what in flight, or what time has brought. A power cut ends all hosts on the file, so it
+    /// may undo this, and the next `advance` does it again. What is made durable later makes this durable
+    /// with it, for the log is written in order. With a delivery its token is undone, when nobody is left
+    /// who could show it.
     pub(super) const PASSING: Self = Self {
         create: false,
         durable: false,
@@ -126,7 +127,9 @@ impl SqliteStore {
         transaction: impl FnOnce(&mut Connection) -> Result<T, Failure> + Send + 'static,
     ) -> StoreResult<T> {
         operation.passes(Side::Before);
+        let timed = Timed::begin(operation);
         let answer = thread.run(transaction).await;
+        timed.end(matches!(answer, Ok(Ok(_))));
         operation.passes(Side::After);
         answer
             .map_err(|_| self.panicked(operation))?

@@ -14,7 +14,7 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use super::disk;
 use super::turn::Turn;
 use crate::message::QueueName;
-use crate::store::notifier::Notifier;
+use crate::store::notifier::{Notifier, Subscription};
 
 pub(super) struct Wake {
     notifier: Arc<Notifier>,
@@ -25,7 +25,7 @@ pub(super) struct Wake {
 struct Companion {
     path: PathBuf,
     file: File,
-    /// Made by the first who waits. A std mutex: nothing is awaited while it is held.
+    /// Made by the first who subscribes. A std mutex: nothing is awaited while it is held.
     watcher: Mutex<Watching>,
 }
 
@@ -72,15 +72,13 @@ impl Wake {
         }
     }
 
-    /// Returns at the next call, or at once when there was one since the last for one of these
-    /// queues. A call does not tell which queue it is about.
-    pub(super) async fn notified(&self, queues: &[QueueName]) {
+    /// A subscription to calls, which do not tell which queue they are about.
+    pub(super) fn subscribe(&self, queues: &[QueueName]) -> Subscription {
         if let Some(companion) = &self.companion {
             companion.watch(&self.notifier);
         }
-        self.notifier
-            .notified(queues.iter().map(QueueName::as_str))
-            .await;
+        let names = queues.iter().map(ToString::to_string);
+        self.notifier.subscribe(names.collect())
     }
 }
 

@@ -243,6 +243,36 @@ fn what_comes_again_before_its_lease_can_have_ended_is_found() {
 }
 
 #[test]
+fn a_lease_counts_from_when_it_was_asked_for_and_not_from_when_its_run_was_seen() {
+    let again = [run(1, "m", 2, B), answered(1, Verdict::Ack)];
+    let mut all = good_and(4, again);
+    all[6] = settled("m", 2, Outcome::Acked);
+    // The witness sees the second run at 10,005 ms of the day.
+    for (asked_at_ms, is_found) in [(8005, false), (8006, true)] {
+        let reserved = What::Reserved {
+            by: A,
+            id: "m".to_owned(),
+            attempt: 1,
+            asked_at_ms,
+        };
+        // It may come late, as the line of a log.
+        let events = [all.clone(), vec![reserved]].concat();
+        for us in [1000, 2_000_000] {
+            let mut events = apart(events.clone(), us);
+            for event in &mut events {
+                event.wall_ms += 10_000;
+            }
+            let wrong = words(&events);
+            let found = wrong.iter().any(|one| one.contains("before its lease"));
+            assert!(
+                found == is_found && wrong.len() == usize::from(found),
+                "{wrong:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn what_ends_ends_once() {
     finds(
         "settled twice",

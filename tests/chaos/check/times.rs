@@ -13,12 +13,13 @@ const WORKS_WITHIN_US: u64 = 5_000_000;
 /// Unless its connections are cut so often meanwhile: each time it tries again a little later.
 const CUTS_EXCUSE: usize = 3;
 
-/// A run is seen by the witness at most so long after its lease began.
+/// Of a host that was killed before it logged when it asked for a delivery: the witness sees a run at most so
+/// long after its lease began.
 const SEEN_WITHIN_US: u64 = 1_000_000;
 
 /// What follows a run begins after its lease, or after the delay of a nack.
 pub(super) fn wait_for_their_time(id: &str, message: &Message, wrong: &mut Vec<Violation>) {
-    let lease = u64::try_from(LEASE.as_micros()).unwrap() - SEEN_WITHIN_US;
+    let lease_us = u64::try_from(LEASE.as_micros()).unwrap();
     for pair in message.runs.windows(2) {
         let [before, after] = pair else { continue };
         // Given back, it comes again as the same attempt. What a frozen host begins is late.
@@ -26,16 +27,19 @@ pub(super) fn wait_for_their_time(id: &str, message: &Message, wrong: &mut Vec<V
             continue;
         }
         let failed = matches!(before.verdict, Some(Verdict::Nack));
-        let (from, wait, what) = if failed {
+        let (early, what) = if failed {
             // A fifth less than the delay that the host is told, in which the jitter is.
             let doubled = BACKOFF.saturating_mul(1 << (before.attempt - 1).min(16));
             let delay = doubled.min(BACKOFF_MAX).mul_f64(0.8);
             let delay = u64::try_from(delay.as_micros()).unwrap();
-            (before.ended_us, delay, "delay")
+            (after.us < before.ended_us + delay, "delay")
+        } else if let Some(asked_at_ms) = message.asked_at_ms(before) {
+            (after.wall_ms < asked_at_ms + lease_us / 1000, "lease")
         } else {
-            (before.us, lease, "lease")
+            (after.us < before.us + lease_us - SEEN_WITHIN_US, "lease")
         };
-        if after.us < from + wait {
+        if early {
+            let from = if failed { before.ended_us } else { before.us };
             wrong.push(Violation::of_time(format!(
                 "{id} ran as attempt {}, and {} ms later as {}, before its {what} can have ended",
                 before.attempt,

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use dqhost::message::{Due, HistoryEntry, MessageId, NewMessage, State};
 use dqhost::store::{
-    Audit, AuditReport, BATCH_MAX, FAILED_SAMPLE_MAX, FailedAt, FailedSample, First, Overview,
-    Page, Redriven, Rescheduled, Settled, Settlement, Store,
+    Audit, AuditReport, BATCH_MAX, DUE_SPANS_MAX, DueAhead, FAILED_SAMPLE_MAX, FailedAt,
+    FailedSample, First, Overview, Page, Redriven, Rescheduled, Settled, Settlement, Store,
 };
 
 use super::tools::*;
@@ -44,11 +44,11 @@ async fn promote_all(store: &dyn Store) {
 
 /// Checks that a wait ends when something is done again and again.
 async fn ends_a_wait(store: &dyn Store, what: impl AsyncFn()) {
-    let queues = [queue()];
+    let hints = store.subscribe(&[queue()]);
     // A first wait may end by itself, since something may have happened before it.
     for _ in 0..3 {
         let waited = async {
-            tokio::join!(store.wait(&queues), async {
+            tokio::join!(hints.notified(), async {
                 // Until it is heard: a hint may be lost before the wait is set up.
                 for _ in 0..50 {
                     what().await;
@@ -169,6 +169,7 @@ pub(crate) async fn an_overview_tells_how_a_queue_stands(store: &dyn Store) {
         last,
     };
     let expected = Overview {
+        limited: 0,
         counts,
         paused: true,
         now_ms: overview.now_ms,
@@ -181,6 +182,39 @@ pub(crate) async fn an_overview_tells_how_a_queue_stands(store: &dyn Store) {
         },
     };
     assert_eq!(overview, expected);
+}
+
+pub(crate) async fn due_times_are_counted_by_span(store: &dyn Store) {
+    const HOUR: Duration = Duration::from_hours(1);
+    let ahead = async |spans| store.due_ahead(&queue(), HOUR, spans).await.unwrap();
+    let counts = |ahead: &DueAhead| -> Vec<(u64, u64)> {
+        assert!(!ahead.partial && ahead.spans.iter().all(|span| !span.is_more));
+        let both = ahead.spans.iter().map(|span| (span.count, span.failed));
+        both.collect()
+    };
+    let nothing = ahead(3).await;
+    assert!(nothing.from_ms > 1_700_000_000_000, "{nothing:?}");
+    assert_eq!(counts(&nothing), [(0, 0); 3]);
+
+    send_failing(store, 3, Some(HOUR / 2)).await;
+    for due in [HOUR / 2, HOUR / 2, HOUR * 3 / 2, HOUR * 19 / 2] {
+        send(store, "later", Due::In(due), 3).await;
+    }
+    send(store, "now", Due::NOW, 3).await;
+    let some = ahead(3).await;
+    assert!(some.from_ms >= nothing.from_ms);
+    assert_eq!(counts(&some), [(3, 1), (1, 0), (0, 0)]);
+    assert_eq!(counts(&ahead(11).await)[8..], [(0, 0), (1, 0), (0, 0)]);
+
+    // What no host has promoted yet is in the first span.
+    let overdue = send(store, "soon", Due::In(SHORT), 3).await;
+    let due = due_of(store, &overdue).await;
+    while overview(store).await.now_ms <= due {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(counts(&ahead(2).await), [(4, 1), (1, 0)]);
+    let many = store.due_ahead(&queue(), Duration::ZERO, usize::MAX).await;
+    assert_eq!(many.unwrap().spans.len(), DUE_SPANS_MAX);
 }
 
 pub(crate) async fn what_was_due_at_once_is_as_old_as_its_id(store: &dyn Store) {
@@ -219,6 +253,14 @@ pub(crate) async fn of_many_that_have_failed_a_part_is_looked_at(store: &dyn Sto
     assert_eq!(
         (at.failed, at.last, overview.failed.backing_off),
         (1, 0, at.count)
+    );
+    let ahead = store.due_ahead(&queue(), 2 * LONG, 1).await.unwrap();
+    assert!(ahead.partial);
+    assert_eq!(ahead.spans[0].count, 2 * BATCH_MAX as u64);
+    let failed = ahead.spans[0].failed;
+    assert!(
+        (1..=FAILED_SAMPLE_MAX as u64).contains(&failed),
+        "{ahead:?}"
     );
 }
 

@@ -248,12 +248,12 @@ pub(crate) async fn a_batch_with_outboxes_is_answered_in_order(store: &dyn Store
 }
 
 pub(crate) async fn a_wait_ends_with_what_an_ack_sends(store: &dyn Store) {
-    let queues = [other("other")];
+    let hints = store.subscribe(&[other("other")]);
     let claims = in_flight(store, 150).await;
     // A first wait may end by itself, since something may have happened before it.
     for claims in claims.chunks(50) {
         let waited = async {
-            tokio::join!(store.wait(&queues), async {
+            tokio::join!(hints.notified(), async {
                 // Until it is heard: a hint may be lost before the wait is set up.
                 for claim in claims {
                     let outbox = [to("other", NewMessage::new("x"))];

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use dqhost::message::{Due, MessageId, NewMessage, QueueName, State};
 use dqhost::store::{
-    First, HOST_SILENCE, HostInfo, Page, Peer, Reservation, Retention, Settled, Settlement, Store,
-    StoreError, StoreResult,
+    First, HOST_SILENCE, HostInfo, Limits, Page, Peer, Reservation, Retention, Settled, Settlement,
+    Store, StoreError, StoreResult,
 };
 
 use crate::contract::outbox::{ack_with, other, to};
@@ -46,6 +46,9 @@ pub(super) async fn look(store: &dyn Store, queue: &QueueName, ids: &[MessageId]
     if let Some(overview) = check("overview", store.overview(queue).await) {
         let _ = (overview.counts.is_drained(), overview.counts.alive());
     }
+    for (span, spans) in [(SHORT, 5), (Duration::ZERO, 1), (Duration::MAX, usize::MAX)] {
+        check("due ahead", store.due_ahead(queue, span, spans).await);
+    }
     for (age, number) in [(None, Some(0)), (Some(Duration::ZERO), None)] {
         let retention = Retention { age, number };
         check("retention", store.past_retention(queue, retention).await);
@@ -82,6 +85,15 @@ pub(super) async fn handle(store: &dyn Store, queue: &QueueName) {
         }
         if let Some(some) = check("reserve", store.reserve(queue, wanted(first)).await) {
             deliveries.extend(some);
+        }
+        let limits = Limits {
+            rate: "100000/s".parse().ok(),
+            max_running: std::num::NonZeroU32::new(1000),
+            by: turn.is_multiple_of(2).then(|| "header:k".parse().unwrap()),
+        };
+        let limited = store.reserve_limited(queue, wanted(first), &limits).await;
+        if let Some(some) = check("reserve within limits", limited) {
+            deliveries.extend(some.deliveries);
         }
         let claims: Vec<_> = deliveries.into_iter().map(|d| d.claim).collect();
         check("extend", store.extend(queue, &claims, LONG).await);

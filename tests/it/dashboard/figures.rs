@@ -6,7 +6,8 @@ use std::time::Duration;
 use crossterm::event::{KeyCode, KeyModifiers};
 use dqhost::control::controller::Controller;
 use dqhost::control::{
-    Command, Filter, HostInfo, LogLevel, LogRing, Query, QueryResult, QueueView, SeenHost, Snapshot,
+    Command, DueAhead, DueSpan, Filter, HostInfo, LogLevel, LogRing, Query, QueryResult, QueueView,
+    SEARCHED_MAX, Searched, SeenHost, Snapshot,
 };
 use dqhost::dashboard::picture;
 use dqhost::message::{Due, NewMessage, QueueName, State as In};
@@ -409,5 +410,214 @@ fn the_end_of_a_backlog_is_foreseen_while_it_falls() {
         // 38,100 at 100 a second.
         let falling = text(&mut sample);
         assert!(falling.contains("6m 21s"), "{falling}");
+    }
+}
+
+/// What the sample's store says of due times, changed.
+fn due(snapshot: &mut Snapshot, change: impl FnOnce(&mut DueAhead)) {
+    let QueryResult::Due {
+        ahead: Ok(ahead), ..
+    } = &mut snapshot.result
+    else {
+        panic!("there are due times")
+    };
+    change(Arc::make_mut(ahead));
+}
+
+#[test]
+fn what_falls_due_is_counted_and_a_part_of_it_is_not_called_all() {
+    for size in [(200, 60), (120, 40), (80, 24)] {
+        let mut sample = Sample::new(theme(), size);
+        let all = |count, failed| {
+            move |ahead: &mut DueAhead| {
+                for span in &mut ahead.spans {
+                    *span = DueSpan {
+                        count,
+                        failed,
+                        is_more: false,
+                    };
+                }
+            }
+        };
+        sample.change(|snapshot| due(snapshot, all(10, 1)));
+        let shown = text(&mut sample);
+        assert!(
+            shown.contains("Due in the next hour (z) ── 270 new, 30 to retry"),
+            "{shown}"
+        );
+        sample.change(|snapshot| {
+            due(snapshot, |ahead| {
+                ahead.spans[0].is_more = true;
+                ahead.partial = true;
+            });
+        });
+        let shown = text(&mut sample);
+        assert!(shown.contains("270+ new, 30+ to retry"), "{shown}");
+        for reach in ["day", "week", "minute", "hour"] {
+            sample.type_in("z");
+            let shown = text(&mut sample);
+            assert!(
+                shown.contains(&format!("Due in the next {reach}")),
+                "{shown}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_backlog_is_forecast_with_what_falls_due_meanwhile() {
+    let mut sample = Sample::new(theme(), (200, 60));
+    let forecast = |sample: &mut Sample, ready: u64, due_each: u64| {
+        sample.change(|snapshot| {
+            due(snapshot, |ahead| {
+                for span in &mut ahead.spans {
+                    span.count = due_each;
+                }
+            });
+        });
+        // A hundred are acked each second.
+        for _ in 0..6 {
+            sample.now += Duration::from_secs(1);
+            let now = sample.now;
+            sample.change(|snapshot| {
+                let view = orders(snapshot);
+                view.read_at = now;
+                view.overview.counts.ready = ready;
+                view.overview.counts.totals.acked += 100;
+            });
+        }
+        line(&text(sample), "Due in the next hour").to_owned()
+    };
+    // 24,000 and 5 of retry: 100 a second, and in each 2 minutes 6,000 more.
+    let shown = forecast(&mut sample, 24_000, 6_000);
+    assert!(shown.contains("at 100/s done in 8m"), "{shown}");
+    let shown = forecast(&mut sample, 24_000, 12_000);
+    assert!(shown.contains("at 100/s not done by then"), "{shown}");
+    let shown = forecast(&mut sample, 10, 6_000);
+    assert!(!shown.contains("100/s"), "{shown}");
+}
+
+#[test]
+fn due_times_are_asked_for_only_where_they_are_shown() {
+    let asks = |size, keys: &str| {
+        let mut sample = Sample::new(theme(), size);
+        sample.type_in(keys);
+        matches!(sample.state.query, Query::Due { .. })
+    };
+    assert!(asks((80, 24), "") && asks((80, 24), "21"));
+    assert!(!asks((40, 10), "") && !asks((80, 18), "") && !asks((80, 24), "5"));
+    // Whoever may not ask is told so, and sees all the rest.
+    let mut sample = Sample::new(theme(), (80, 24));
+    sample.change(|snapshot| {
+        let QueryResult::Due { ahead, .. } = &mut snapshot.result else {
+            panic!("there are due times")
+        };
+        *ahead = Err("no permission".to_owned());
+    });
+    let shown = text(&mut sample);
+    assert!(
+        shown.contains("no permission") && shown.contains("● live"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn a_search_says_how_far_it_is() {
+    for (size, keys) in [
+        ((200, 60), "2"),
+        ((120, 40), "2"),
+        ((80, 24), "3"),
+        ((40, 10), "2"),
+    ] {
+        let mut sample = Sample::new(theme(), size);
+        sample.type_in(&format!("{keys}/needle"));
+        sample.enter();
+        let mut is = |searched| {
+            sample.change(|snapshot| match &mut snapshot.result {
+                QueryResult::Messages {
+                    records,
+                    searched: now,
+                    ..
+                } => {
+                    *records = Arc::default();
+                    *now = searched;
+                }
+                QueryResult::Groups {
+                    groups,
+                    searched: now,
+                    ..
+                } => {
+                    *groups = Arc::default();
+                    *now = searched;
+                }
+                other => panic!("{other:?}"),
+            });
+            text(&mut sample)
+        };
+        let shown = is(Searched::SoFar(15_000));
+        assert!(shown.contains("looked at 15000 of "), "{shown}");
+        assert!(!shown.contains("nothing matches"), "{shown}");
+        let shown = is(Searched::All);
+        assert!(!shown.contains("looked at"), "{shown}");
+        assert!(shown.contains("nothing matches") || keys == "3", "{shown}");
+    }
+}
+
+/// The only message that matches is the last of many: the search shows how far it is, and finds it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_goes_on_until_it_has_found_what_there_is() {
+    let store = SqliteStore::open(&SqliteOptions::memory()).await.unwrap();
+    let store: Arc<dyn Store> = Arc::new(store);
+    let queue: QueueName = "q".parse().unwrap();
+    store.set_paused(&queue, true).await.unwrap();
+    let all = 2 * SEARCHED_MAX + 1;
+    let payload = |n| if n + 1 == all { "needle" } else { "hay" };
+    let messages: Vec<_> = (0..all).map(|n| NewMessage::new(payload(n))).collect();
+    store.send(&queue, &messages).await.unwrap();
+    let controller = Controller {
+        store,
+        queues: vec![queue.clone()],
+        host: None,
+        read_only: false,
+    };
+    let (mut channels, _handle) = controller.open(Arc::new(LogRing::default()));
+    let search = Query::Messages {
+        queue,
+        state: In::Ready,
+        offset: 0,
+        limit: 10,
+        filter: Filter::parse("needle").unwrap(),
+    };
+    channels.commands.send(Command::Query(search)).unwrap();
+    let mut seen = Vec::new();
+    while !matches!(seen.last(), Some((_, Searched::All))) {
+        channels.snapshots.changed().await.unwrap();
+        let snapshot = Arc::clone(&channels.snapshots.borrow_and_update());
+        if let QueryResult::Messages {
+            records, searched, ..
+        } = &snapshot.result
+        {
+            seen.push((records.len(), *searched));
+        }
+    }
+    seen.dedup();
+    // A snapshot may be passed over, and none comes twice.
+    let expected = [
+        (0, Searched::SoFar(SEARCHED_MAX)),
+        (0, Searched::SoFar(2 * SEARCHED_MAX)),
+        (1, Searched::All),
+    ];
+    assert!(seen.len() > 1, "{seen:?}");
+    assert!(seen.iter().all(|step| expected.contains(step)), "{seen:?}");
+}
+
+#[test]
+fn what_a_limit_holds_back_is_told_beside_what_is_ready() {
+    for (size, words) in [((200, 60), "7 wait for a limit"), ((80, 24), "limit")] {
+        let mut sample = Sample::new(theme(), size);
+        assert!(!text(&mut sample).contains("limit"));
+        sample.change(|snapshot| orders(snapshot).overview.limited = 7);
+        let shown = text(&mut sample);
+        assert!(shown.contains(words), "{shown}");
     }
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use dqhost::control::{Bulk, Command, Notice, QueryResult, TaskView, UNDO_TIME};
-use dqhost::dashboard::keymap::{self, Key, Scope};
-use dqhost::dashboard::picture;
+use dqhost::dashboard::keymap::{Key, Scope};
 use dqhost::dashboard::update::{Effect, Event};
+use dqhost::dashboard::{picture, screens};
 use dqhost::message::MessageId;
 
 use super::sample::{Sample, theme};
@@ -17,22 +17,23 @@ use super::sample::{Sample, theme};
 const READ: Duration = Duration::from_secs(1);
 
 /// A dashboard with its focus there.
-fn at(scope: Scope) -> Sample {
+fn at(place: &str) -> Sample {
     let mut sample = Sample::new(theme(), (80, 24));
-    let keys = match scope {
-        Scope::Overview => "",
-        Scope::Messages => "2",
-        Scope::Groups => "3",
-        Scope::Letters | Scope::Message | Scope::Confirm | Scope::Editor => "3\n",
-        Scope::InFlight => "4",
-        Scope::Log => "5",
-        Scope::Help => "?",
-        Scope::Prompt => ":",
+    let keys = match place {
+        "Overview" => "",
+        "Messages" => "2",
+        "Dead letters by reason" => "3",
+        "Dead letters" | "One message" | "Question" | "Editor" => "3\n",
+        "In flight" => "4",
+        "Log" => "5",
+        "Help" => "?",
+        "Prompt" => ":",
+        other => panic!("how is {other} reached?"),
     };
-    let more = match scope {
-        Scope::Message => "\n",
-        Scope::Confirm => "D",
-        Scope::Editor => "\ne",
+    let more = match place {
+        "One message" => "\n",
+        "Question" => "D",
+        "Editor" => "\ne",
         _ => "",
     };
     for c in keys.chars().chain(more.chars()) {
@@ -41,8 +42,20 @@ fn at(scope: Scope) -> Sample {
             c => sample.press(KeyCode::Char(c), KeyModifiers::NONE),
         };
     }
-    assert_eq!(sample.state.scope(), scope);
+    assert_eq!(sample.state.scope().name(), place);
     sample
+}
+
+/// A place in one word.
+fn short(scope: Scope) -> &'static str {
+    match scope.name() {
+        "Dead letters by reason" => "Groups",
+        "Dead letters" => "Letters",
+        "One message" => "Message",
+        "In flight" => "InFlight",
+        "Question" => "Confirm",
+        name => name,
+    }
 }
 
 fn event(key: Key) -> KeyEvent {
@@ -58,7 +71,7 @@ fn event(key: Key) -> KeyEvent {
 /// What of the state a key may change.
 fn place(sample: &Sample) -> String {
     let state = &sample.state;
-    let mut text = format!("{:?} {:?}", state.scope(), state.screen);
+    let mut text = format!("{} {:?}", short(state.scope()), state.screen);
     let mut note = |name: &str, value: String, is_usual: bool| {
         if !is_usual {
             write!(text, " {name}={value}").unwrap();
@@ -81,6 +94,7 @@ fn place(sample: &Sample) -> String {
         state.marks.is_empty(),
     );
     note("zoom", state.zoom.to_string(), state.zoom == 0);
+    note("reach", state.reach.to_string(), state.reach == 1);
     note("frozen", String::new(), !state.is_frozen);
     note("guests", String::new(), !state.guests_only);
     if let Some(opened) = &state.opened {
@@ -100,11 +114,11 @@ fn place(sample: &Sample) -> String {
 #[test]
 fn every_key_in_every_place() {
     let mut table = String::new();
-    for (name, scope) in keymap::PLACES {
-        writeln!(table, "{name}").unwrap();
-        for binding in keymap::in_scope(scope) {
+    for scope in screens::PLACES {
+        writeln!(table, "{}", scope.name()).unwrap();
+        for binding in screens::in_scope(scope) {
             for key in binding.keys {
-                let mut sample = at(scope);
+                let mut sample = at(scope.name());
                 let effects = sample.event(Event::Key(event(*key)));
                 let asks = |effect: &&Effect| {
                     !matches!(effect, Effect::Command(dqhost::control::Command::Query(_)))
@@ -160,9 +174,9 @@ r", "2C", "4K", "q",
 
 #[test]
 fn nothing_is_changed_where_only_looking_is_allowed() {
-    for (_, scope) in keymap::PLACES {
-        for binding in keymap::in_scope(scope).filter(|binding| binding.changes) {
-            let mut sample = at(scope);
+    for scope in screens::PLACES {
+        for binding in screens::in_scope(scope).filter(|binding| binding.changes) {
+            let mut sample = at(scope.name());
             sample.state.settings.read_only = true;
             let effects = sample.event(Event::Key(event(binding.keys[0])));
             assert!(effects.is_empty(), "{binding:?}: {effects:?}");
@@ -174,7 +188,7 @@ fn nothing_is_changed_where_only_looking_is_allowed() {
 
 #[test]
 fn edits_are_not_lost_by_one_key() {
-    let mut sample = at(Scope::Editor);
+    let mut sample = at("Editor");
     sample.type_in("x");
     let escape = |sample: &mut Sample| sample.press(KeyCode::Esc, KeyModifiers::NONE);
     escape(&mut sample);
@@ -183,12 +197,12 @@ fn edits_are_not_lost_by_one_key() {
     escape(&mut sample);
     assert_eq!(sample.state.scope(), Scope::Editor);
     escape(&mut sample);
-    assert_eq!(sample.state.scope(), Scope::Message);
+    assert_eq!(sample.state.scope().name(), "One message");
 }
 
 #[test]
 fn the_selection_stays_with_its_message() {
-    let mut sample = at(Scope::Messages);
+    let mut sample = at("Messages");
     sample.type_in("jj");
     let chosen = sample.state.current();
     let mut next = (*sample.state.snapshot).clone();
@@ -202,7 +216,7 @@ fn the_selection_stays_with_its_message() {
 
 #[test]
 fn a_screen_that_is_held_still_can_be_looked_into() {
-    let mut sample = at(Scope::Messages);
+    let mut sample = at("Messages");
     sample.type_in("f");
     let shown = Arc::clone(&sample.state.snapshot);
     sample.now += std::time::Duration::from_mins(1);
@@ -256,13 +270,13 @@ fn an_answer_that_comes_late_disturbs_nothing() {
     };
     for scope in [Scope::Editor, Scope::Confirm, Scope::Prompt] {
         for notice in [made(), question()] {
-            let mut sample = at(scope);
+            let mut sample = at(scope.name());
             sample.event(Event::Notice(notice));
             assert_eq!(sample.state.scope(), scope);
             assert!(sample.state.notice.is_some());
         }
     }
-    let mut sample = at(Scope::Letters);
+    let mut sample = at("Dead letters");
     sample.event(Event::Notice(question()));
     assert_eq!(sample.state.scope(), Scope::Confirm);
     sample.now += READ;
@@ -275,7 +289,7 @@ fn an_answer_that_comes_late_disturbs_nothing() {
 
 #[test]
 fn marks_are_kept_until_something_is_done_to_them() {
-    let mut sample = at(Scope::Messages);
+    let mut sample = at("Messages");
     sample.type_in("  ");
     let notice = Notice {
         text: "orders goes on".to_owned(),
@@ -347,12 +361,12 @@ fn enter_alone_confirms_nothing() {
 
 #[test]
 fn a_large_number_is_typed_before_messages_are_destroyed() {
-    let mut sample = at(Scope::Letters);
+    let mut sample = at("Dead letters");
     sample.event(deletes(100));
     sample.now += READ;
     assert_eq!(asked(sample.type_in("y")).len(), 1);
 
-    let mut sample = at(Scope::Letters);
+    let mut sample = at("Dead letters");
     sample.event(deletes(1234));
     sample.now += READ;
     let shown = |sample: &mut Sample| picture(&mut sample.state, sample.now).text();
@@ -373,32 +387,32 @@ fn a_large_number_is_typed_before_messages_are_destroyed() {
     assert!(screen.contains("press Enter: 1234_"), "{screen}");
     assert_eq!(asked(sample.enter()).len(), 1);
     // Untouched, it stands on no.
-    let mut sample = at(Scope::Letters);
+    let mut sample = at("Dead letters");
     sample.event(deletes(1234));
     sample.now += READ;
     assert_eq!(asked(sample.enter()), []);
-    assert_eq!(sample.state.scope(), Scope::Letters);
+    assert_eq!(sample.state.scope().name(), "Dead letters");
 }
 
 #[test]
 fn a_key_on_its_way_does_not_answer_a_question_that_comes() {
     for key in ["y", "n", "q", "d"] {
-        let mut sample = at(Scope::Letters);
+        let mut sample = at("Dead letters");
         sample.event(deletes(3));
         assert_eq!(asked(sample.type_in(key)), []);
         assert_eq!(sample.state.scope(), Scope::Confirm, "{key}");
         let (notice, _) = sample.state.notice.as_ref().unwrap();
         assert!(notice.text.contains("answer it now"));
     }
-    let mut sample = at(Scope::Letters);
+    let mut sample = at("Dead letters");
     sample.event(deletes(3));
     sample.now += READ;
     assert_eq!(asked(sample.type_in("y")).len(), 1);
     // Who asks by a key knows what comes.
-    let mut sample = at(Scope::Letters);
+    let mut sample = at("Dead letters");
     assert_eq!(asked(sample.type_in("Dy")).len(), 1);
     // To leave is never late.
-    let mut sample = at(Scope::Letters);
+    let mut sample = at("Dead letters");
     sample.event(deletes(3));
     let leave = sample.press(KeyCode::Char('c'), KeyModifiers::CONTROL);
     assert_eq!(asked(leave).len(), 1);
@@ -407,10 +421,10 @@ fn a_key_on_its_way_does_not_answer_a_question_that_comes() {
 #[test]
 fn a_late_key_after_a_closed_question_acts_on_no_other_screen() {
     let closed_by = |key: &str| {
-        let mut sample = at(Scope::Letters);
+        let mut sample = at("Dead letters");
         sample.type_in("D");
         sample.type_in(key);
-        assert_eq!(sample.state.scope(), Scope::Letters);
+        assert_eq!(sample.state.scope().name(), "Dead letters");
         sample
     };
     let nothing = |sample: &mut Sample, keys: &str| {
@@ -442,7 +456,7 @@ fn a_late_key_after_a_closed_question_acts_on_no_other_screen() {
 
 #[test]
 fn what_can_be_undone_says_so_while_it_can() {
-    let mut sample = at(Scope::Messages);
+    let mut sample = at("Messages");
     let notice = Notice {
         text: "1 message cancelled".to_owned(),
         failed: false,
@@ -461,7 +475,7 @@ fn what_can_be_undone_says_so_while_it_can() {
 
 #[test]
 fn a_task_shows_how_far_it_is_and_is_stopped_by_a_key() {
-    let mut sample = at(Scope::Overview);
+    let mut sample = at("Overview");
     sample.change(|snapshot| {
         snapshot.task = Some(TaskView {
             what: "redriving",
@@ -483,7 +497,7 @@ fn a_task_shows_how_far_it_is_and_is_stopped_by_a_key() {
 #[test]
 fn a_key_on_its_way_does_nothing_to_a_message_that_opens_by_itself() {
     let made = || {
-        let mut sample = at(Scope::Messages);
+        let mut sample = at("Messages");
         sample.event(Event::Notice(Notice {
             text: "sent x".to_owned(),
             failed: false,
@@ -491,13 +505,13 @@ fn a_key_on_its_way_does_nothing_to_a_message_that_opens_by_itself() {
             then: None,
             can_undo: false,
         }));
-        assert_eq!(sample.state.scope(), Scope::Message);
+        assert_eq!(sample.state.scope().name(), "One message");
         sample
     };
     for key in ["x", "C", "p"] {
         let mut sample = made();
         assert_eq!(asked(sample.type_in(key)), [], "{key}");
-        assert_eq!(sample.state.scope(), Scope::Message, "{key}");
+        assert_eq!(sample.state.scope().name(), "One message", "{key}");
         let (notice, _) = sample.state.notice.as_ref().unwrap();
         assert!(notice.text.contains("press it again"), "{key}");
         // A while later it is a key like any other.

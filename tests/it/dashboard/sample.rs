@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use dqhost::control::{
-    Counts, FailedAt, FailedSample, Group, HostInfo, InFlightDelivery, Line, LogLevel, LogRing,
-    Overview, OwnHost, Quantiles, Query, QueryResult, QueueReport, QueueView, SeenHost, Snapshot,
-    Stage, Summary, Totals,
+    Counts, DueAhead, DueSpan, FailedAt, FailedSample, Group, HostInfo, InFlightDelivery, Line,
+    LogLevel, LogRing, Overview, OwnHost, Quantiles, Query, QueryResult, QueueReport, QueueView,
+    Searched, SeenHost, Snapshot, Stage, Summary, Totals,
 };
 use dqhost::dashboard::update::{Effect, Event};
-use dqhost::dashboard::{CommandParser, Settings, State, Theme};
+use dqhost::dashboard::{CommandParser, Named, Settings, State, Theme, screens};
 use dqhost::message::{Attempt, HistoryEntry, MessageId, QueueName, Record, State as In};
 
 /// The store's clock, unix milliseconds.
@@ -27,6 +27,14 @@ impl CommandParser for Echo {
             other => Err(format!(
                 "{other:?} is not understood: use what this prompt knows"
             )),
+        }
+    }
+
+    fn names(&self, before: &str) -> Option<Named> {
+        match before.split_once(' ')?.0 {
+            "queue" => Some(Named::Queue),
+            "cancel" => Some(Named::Message),
+            _ => None,
         }
     }
 
@@ -93,6 +101,7 @@ fn queue(name: &str, at: Instant, counts: Counts, report: Option<QueueReport>) -
         name: name.parse().unwrap(),
         read_at: at,
         overview: Overview {
+            limited: 0,
             counts,
             paused: name == "mails",
             now_ms: NOW_MS,
@@ -143,6 +152,7 @@ fn snapshot(at: Instant, second: u64) -> Snapshot {
     let report = QueueReport {
         queue: "orders".parse().unwrap(),
         handler: "17074e1bab856d1dd2ce812d".to_owned(),
+        refusal: None,
         running: 3,
         took: Quantiles {
             count: 900,
@@ -255,7 +265,7 @@ impl Sample {
         };
         let first = Arc::new(snapshot(start, 0));
         let mut sample = Self {
-            state: State::new(settings, first, logs),
+            state: State::new(screens::TABS[0], settings, first, logs),
             now: start,
             second: 0,
         };
@@ -275,7 +285,11 @@ impl Sample {
             .iter()
             .any(|effect| matches!(effect, Effect::Command(dqhost::control::Command::Query(_))))
         {
-            self.answer();
+            // How things stand stays as the test has made it.
+            let mut next = (*self.state.snapshot).clone();
+            next.result = seen(&self.state.query);
+            let event = Event::Snapshot(Arc::new(next));
+            self.state.update(event, &Echo, self.now);
         }
         effects
     }
@@ -312,6 +326,23 @@ impl Sample {
     }
 }
 
+/// Something in most spans, and one that is higher than the others.
+fn due_ahead(spans: usize) -> DueAhead {
+    let span = |at: usize| {
+        let count = [40, 130, 95, 30, 12, 0, 22][at % 7] * if at == 17 { 9 } else { 1 };
+        DueSpan {
+            count,
+            failed: if at < 4 { count / 5 } else { 0 },
+            is_more: false,
+        }
+    };
+    DueAhead {
+        from_ms: NOW_MS,
+        spans: (0..spans).map(span).collect(),
+        partial: false,
+    }
+}
+
 /// What the store has of what is looked at.
 fn seen(query: &Query) -> QueryResult {
     let history = |number: u32| {
@@ -331,7 +362,7 @@ fn seen(query: &Query) -> QueryResult {
             QueryResult::Messages {
                 records: Arc::new((1..=count).map(one).collect()),
                 more: true,
-                cut: false,
+                searched: Searched::All,
                 query,
             }
         }
@@ -352,9 +383,13 @@ fn seen(query: &Query) -> QueryResult {
             ];
             QueryResult::Groups {
                 groups: Arc::new(groups),
-                cut: false,
+                searched: Searched::All,
                 query,
             }
+        }
+        Query::Due { spans, .. } => {
+            let ahead = Ok(Arc::new(due_ahead(*spans)));
+            QueryResult::Due { query, ahead }
         }
         Query::Message { id: wanted, .. } if wanted.as_str() == "x" => QueryResult::Message {
             record: None,

@@ -92,7 +92,11 @@ fn fill(snapshot: &mut Snapshot, numbers: &[u64]) {
         failed: next(),
         total: Some(next()),
     });
-    match &mut snapshot.result {
+    fill_result(&mut snapshot.result, next);
+}
+
+fn fill_result(result: &mut QueryResult, mut next: impl FnMut() -> u64) {
+    match result {
         QueryResult::Messages { records, .. } => {
             for record in Arc::make_mut(records) {
                 record.attempts = u32::try_from(next() % (1 << 32)).unwrap();
@@ -103,6 +107,15 @@ fn fill(snapshot: &mut Snapshot, numbers: &[u64]) {
             for group in Arc::make_mut(groups) {
                 group.count = next();
                 group.latest_ms = next();
+            }
+        }
+        QueryResult::Due {
+            ahead: Ok(ahead), ..
+        } => {
+            for span in &mut Arc::make_mut(ahead).spans {
+                span.count = next();
+                span.failed = next().min(span.count);
+                span.is_more = span.count % 64 == 63;
             }
         }
         _ => {}

@@ -249,6 +249,7 @@ async fn panics() {
             read_only: false,
         },
         parser: Box::new(Panics),
+        mouse: true,
         lines: None,
     };
     dqhost::dashboard::run(setup, channels, std::future::pending())
@@ -269,4 +270,32 @@ fn a_panic_leaves_the_terminal_as_it_was() {
     tty.wait_for("[1 Overview]");
     tty.keys(":x\r");
     tty.end(101);
+}
+
+#[test]
+fn the_mouse_works_unless_it_is_left_to_the_terminal() {
+    let folder = TempDir::new().unwrap();
+    let store = store(&folder);
+    run(Some(&store), &["send", "x", "--in", "1h"], 0);
+    let is_told = |tty: &Tty| tty.on_screen(vt100::Screen::mouse_protocol_mode);
+    for args in [&["top"][..], &["top", "--no-mouse"]] {
+        let mut tty = Tty::start(&store, args, (80, 24));
+        tty.wait_for("> default");
+        let on = if args.len() == 1 {
+            vt100::MouseProtocolMode::PressRelease
+        } else {
+            vt100::MouseProtocolMode::None
+        };
+        assert_eq!(is_told(&tty), on);
+        // A click on the tab of the log.
+        let text = tty.text();
+        let column = text.lines().next().unwrap().find("5 Log").unwrap() + 1;
+        tty.keys(&format!("\x1b[<0;{column};1M\x1b[<0;{column};1m"));
+        tty.wait_for("[5 Log");
+        tty.keys("q");
+        eventually("the mouse is given back", || {
+            (is_told(&tty) == vt100::MouseProtocolMode::None).then_some(())
+        });
+        tty.end(0);
+    }
 }

@@ -281,7 +281,9 @@ impl Tty {
     /// True when the terminal is as it was before the program began.
     pub(crate) fn is_restored(&self) -> bool {
         let as_before = self.on_screen(|screen| {
-            !screen.alternate_screen() && !screen.hide_cursor() && !screen.bracketed_paste()
+            let has_mouse = screen.mouse_protocol_mode() != vt100::MouseProtocolMode::None;
+            let is_taken = screen.alternate_screen() || screen.bracketed_paste();
+            !is_taken && !has_mouse && !screen.hide_cursor()
         });
         let master = self.master.as_ref().unwrap();
         as_before && format!("{:?}", master.get_termios()) == self.settings

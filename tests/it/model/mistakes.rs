@@ -11,8 +11,9 @@ use dqhost::message::{
 };
 use dqhost::store::prelude::*;
 use dqhost::store::{
-    Advanced, Audit, AuditReport, Cancelled, Counts, HostInfo, Overview, Page, Peer, Redriven,
-    Rescheduled, Reservation, Retention, SeenHost, Settled, Settlement, StoreResult,
+    Advanced, Audit, AuditReport, Cancelled, Counts, DueAhead, HostInfo, LimitedReservation,
+    Limits, Overview, Page, Peer, Redriven, Rescheduled, Reservation, Retention, SeenHost, Settled,
+    Settlement, StoreResult, Subscription,
 };
 
 use super::run::World;
@@ -146,6 +147,15 @@ impl Deliver for Mistaken {
         Ok((advanced, self.given_out(deliveries)))
     }
 
+    async fn reserve_limited(
+        &self,
+        queue: &QueueName,
+        wanted: Reservation,
+        limits: &Limits,
+    ) -> StoreResult<LimitedReservation> {
+        self.inner.reserve_limited(queue, wanted, limits).await
+    }
+
     async fn extend(
         &self,
         queue: &QueueName,
@@ -177,8 +187,8 @@ impl Deliver for Mistaken {
         self.inner.release(queue, claims).await
     }
 
-    async fn wait(&self, queues: &[QueueName]) {
-        self.inner.wait(queues).await;
+    fn subscribe(&self, queues: &[QueueName]) -> Subscription {
+        self.inner.subscribe(queues)
     }
 }
 
@@ -254,6 +264,15 @@ impl Inspect for Mistaken {
 
     async fn overview(&self, queue: &QueueName) -> StoreResult<Overview> {
         self.inner.overview(queue).await
+    }
+
+    async fn due_ahead(
+        &self,
+        queue: &QueueName,
+        span: Duration,
+        spans: usize,
+    ) -> StoreResult<DueAhead> {
+        self.inner.due_ahead(queue, span, spans).await
     }
 
     async fn counts(&self, queue: &QueueName) -> StoreResult<Counts> {

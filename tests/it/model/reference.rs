@@ -79,6 +79,43 @@ pub(crate) struct Reference {
     pub totals: Totals,
     pub paused: bool,
     pub hosts: BTreeMap<String, Span>,
+    pub bucket: Bucket,
+}
+
+/// What a rate of two an hour in bursts of two has left: a bucket that holds two tokens and gets one each
+/// half an hour.
+#[derive(Debug)]
+pub(crate) struct Bucket {
+    /// How full it is: the ms in which so much comes.
+    level: u64,
+    at_ms: u64,
+}
+
+const TOKEN: u64 = 30 * 60 * 1000;
+
+impl Default for Bucket {
+    fn default() -> Self {
+        Self {
+            level: 2 * TOKEN,
+            at_ms: 0,
+        }
+    }
+}
+
+impl Bucket {
+    fn level(&self, at_ms: u64) -> u64 {
+        (self.level + at_ms.saturating_sub(self.at_ms)).min(2 * TOKEN)
+    }
+
+    pub(crate) fn tokens(&self, at_ms: u64) -> usize {
+        usize::try_from(self.level(at_ms) / TOKEN).unwrap()
+    }
+
+    pub(crate) fn take(&mut self, number: usize, at_ms: u64) {
+        let taken = u64::try_from(number).unwrap() * TOKEN;
+        self.level = self.level(at_ms).saturating_sub(taken);
+        self.at_ms = at_ms;
+    }
 }
 
 impl Reference {
@@ -249,6 +286,15 @@ impl Reference {
             .filter(|message| matches!(message.state, State::Pending | State::Unack))
             .filter_map(|message| message.at)
             .min()
+    }
+
+    /// How many messages a reservation would find.
+    pub(crate) fn waiting(&self) -> usize {
+        if self.paused {
+            0
+        } else {
+            self.ready.len() + self.retry.len()
+        }
     }
 
     /// The messages that a reservation is to bring, in order.

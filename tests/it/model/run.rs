@@ -1,5 +1,6 @@
 //! A script, run against a store and the reference side by side.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,8 +8,8 @@ use dqhost::message::{
     Delivery, Due, HistoryEntry, MessageId, NewMessage, Outgoing, QueueName, Record, State,
 };
 use dqhost::store::{
-    Advanced, Audit, AuditReport, First, HostInfo, Page, Peer, Redriven, Rescheduled, Reservation,
-    Settled, Settlement, Store,
+    Advanced, Audit, AuditReport, First, HostInfo, LimitedReservation, Limits, NextAllowed, Page,
+    Peer, Rate, Redriven, Rescheduled, Reservation, Settled, Settlement, Store,
 };
 
 use super::reference::{Given, Reference, Settle, Span};
@@ -185,6 +186,9 @@ impl<W: World> Run<'_, W> {
                     self.reserve(wanted).await?;
                 }
             }
+            Step::ReserveLimited { max, max_running } => {
+                self.reserve_limited(*max, *max_running).await?;
+            }
             Step::Settle(which) => self.settle(which).await?,
             Step::Extend(which, hours) => {
                 self.extend(which, Duration::from_hours(*hours)).await?;
@@ -194,14 +198,7 @@ impl<W: World> Run<'_, W> {
             Step::Redrive(which, retries) => self.redrive(which, *retries).await?,
             Step::Delete(which) => self.delete(which).await?,
             Step::Beat(host) => self.beat(*host).await?,
-            Step::Leave(host) => {
-                let host = format!("host-{host}");
-                self.store
-                    .leave(&self.queue, &host)
-                    .await
-                    .map_err(|e| e.to_string())?;
-                self.reference.hosts.remove(&host);
-            }
+            Step::Leave(host) => self.leave(*host).await?,
             Step::AwayAndBack(max) => self.away_and_back(*max).await?,
             Step::Reschedule(which, hours) => {
                 self.reschedule(which, Duration::from_hours(*hours)).await?;
@@ -219,6 +216,14 @@ impl<W: World> Run<'_, W> {
             Step::Turn => self.turn(),
         }
         self.overview().await
+    }
+
+    async fn leave(&mut self, host: usize) -> Checked {
+        let host = format!("host-{host}");
+        let left = self.store.leave(&self.queue, &host).await;
+        left.map_err(|error| error.to_string())?;
+        self.reference.hosts.remove(&host);
+        Ok(())
     }
 
     /// Goes on with the other queue.
@@ -326,6 +331,53 @@ impl<W: World> Run<'_, W> {
         same_advance(advanced, self.reference.after_promotion(promoted, now))?;
         let (with, without) = (self.reference.next(), self.reference.next_but_for(&new));
         next_in(advanced.next_in, with, now).or_else(|_| next_in(advanced.next_in, without, now))
+    }
+
+    async fn reserve_limited(&mut self, max: usize, max_running: u32) -> Checked {
+        let rate = "2/h".parse::<Rate>().and_then(|rate| rate.with_burst(2));
+        let limits = Limits {
+            rate: Some(rate.map_err(|error| error.to_string())?),
+            max_running: NonZeroU32::new(max_running),
+            by: None,
+        };
+        let wanted = Reservation {
+            max,
+            lease: Duration::from_hours(1),
+            first: First::Ready,
+            retries_default: 7,
+        };
+        let work = self.store.reserve_limited(&self.queue, wanted, &limits);
+        let (LimitedReservation { deliveries, next }, now) = self.timed(work).await?;
+        let running = self.reference.counts().unack;
+        let free = match max_running {
+            0 => usize::MAX,
+            max => usize::try_from(u64::from(max).saturating_sub(running)).unwrap(),
+        };
+        let waiting = self.reference.waiting();
+        let [least, most] = [now.from, now.to].map(|at_ms| {
+            let by_rate = self.reference.bucket.tokens(at_ms);
+            by_rate.min(free).min(max).min(waiting)
+        });
+        let number = deliveries.len();
+        if !(least..=most).contains(&number) {
+            return Err(format!("limited: is {number}, must be {least} to {most}"));
+        }
+        self.reference.bucket.take(number, now.to);
+        let left = waiting - number;
+        match next {
+            NextAllowed::Now if left > 0 && number < max => Err("held back for nothing"),
+            NextAllowed::In(_) | NextAllowed::WhenSettled if left == 0 || number == max => {
+                Err("nothing is held back")
+            }
+            NextAllowed::WhenSettled if number < free => Err("room for another"),
+            _ => Ok(()),
+        }?;
+        let wanted = Reservation {
+            max: number,
+            ..wanted
+        };
+        self.reserved(deliveries, wanted, now)?;
+        Ok(())
     }
 
     fn reserved(

@@ -21,6 +21,11 @@ pub(crate) enum Step {
         /// With an advance, in one step.
         advancing: bool,
     },
+    /// Within a rate of two an hour, in bursts of two, and so many in flight; any number when it is 0.
+    ReserveLimited {
+        max: usize,
+        max_running: u32,
+    },
     Settle(Vec<(usize, How)>),
     Extend(Vec<usize>, u64),
     Release(Vec<usize>),
@@ -82,6 +87,9 @@ fn step() -> impl Strategy<Value = Step> {
                 max, lease_hours, retries_first, advancing
             }
         ),
+        3 => (1_usize..4, 0_u32..4).prop_map(|(max, max_running)| Step::ReserveLimited {
+            max, max_running
+        }),
         6 => prop::collection::vec((0_usize..5, how()), 1..4).prop_map(Step::Settle),
         1 => (some(), 1_u64..3).prop_map(|(which, hours)| Step::Extend(which, hours)),
         1 => some().prop_map(Step::Release),

@@ -116,24 +116,44 @@ fn check_bomb(number: usize, file: &Path) {
     }
 }
 
-/// A host that is told to serve bombs alone serves none, and takes no more memory than for one.
-fn load_bombs(folder: &Path, numbers: Range<usize>) {
-    let mut command = dqhost(Some(":memory:"), &["up", "--no-tui", "--log", "error"]);
+/// A host that is told to serve bombs alone serves none, and takes no more memory than for one. Returns
+/// those that took longer to load than they may.
+fn load_bombs(folder: &Path, numbers: &[usize]) -> Vec<usize> {
+    let mut command = dqhost(Some(":memory:"), &["up", "--no-tui", "--log", "debug"]);
+    command.args(["--log-format", "json"]);
     command.args(LIMITS).env("XDG_CACHE_HOME", folder);
-    for number in numbers.clone() {
+    for number in numbers {
         let file = folder.join(number.to_string());
         command.args(["--queue", &format!("q{number}={}", file.display())]);
     }
-    let output = folder.join(format!("output-{}", numbers.start));
-    let began = Instant::now();
+    let output = folder.join(format!("output-{}", numbers[0]));
     let mut child = start(&mut command, &output);
     let peak = peak_until_end(&mut child);
-    let time = began.elapsed();
     let said = fs::read_to_string(&output).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(4), "{said:.1000}");
     assert!(peak < MEMORY_MAX, "{peak} bytes of memory");
-    let each = time / u32::try_from(numbers.len()).unwrap();
-    assert!(each < LIMIT + Duration::from_secs(2), "{each:?}");
+    let lines = said.lines().filter(|line| line.contains("read a handler"));
+    let times = lines.map(|line| {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        Duration::from_secs_f64(line["took"].as_f64().unwrap())
+    });
+    let times: Vec<Duration> = times.collect();
+    assert_eq!(times.len(), numbers.len(), "{said:.1000}");
+    let is_slow = |time: &Duration| *time >= LIMIT + Duration::from_secs(2);
+    let slow = numbers.iter().zip(times).filter(|(_, time)| is_slow(time));
+    slow.map(|(number, _)| *number).collect()
+}
+
+/// Loads each of these within its time. Those that take too long are loaded again: the machine may be busy.
+fn load_each(folder: &Path, numbers: Range<usize>) {
+    let mut slow: Vec<usize> = numbers.collect();
+    for _ in 0..5 {
+        slow = load_bombs(folder, &slow);
+        if slow.is_empty() {
+            return;
+        }
+    }
+    panic!("bombs {slow:?} take too long to load");
 }
 
 #[test]
@@ -154,8 +174,8 @@ fn two_hundred_bombs_stay_within_600_mb_and_their_time() {
         scope.spawn(check_next);
     });
     thread::scope(|scope| {
-        scope.spawn(|| load_bombs(folder.path(), 0..BOMBS / 2));
-        scope.spawn(|| load_bombs(folder.path(), BOMBS / 2..BOMBS));
+        scope.spawn(|| load_each(folder.path(), 0..BOMBS / 2));
+        scope.spawn(|| load_each(folder.path(), BOMBS / 2..BOMBS));
     });
 }
 

@@ -88,8 +88,9 @@ fn a_handler_whose_lease_cannot_be_renewed_is_stopped_before_another_runs() {
         handler.to_str().unwrap(),
         "--slots",
         &slots,
+        // A fifth of it is there to stop all of them, in a build that is not optimised.
         "--lease",
-        "3s",
+        "10s",
         "--timeout",
         "10m",
         "--allow-http",

@@ -5,10 +5,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dqhost::host::{Host as Hosting, HostConfig, Served, Stage, Workers};
+use dqhost::host::{Host as Hosting, HostConfig, QueueSettings, Served, Stage, Workers};
 use dqhost::message::NewMessage;
 use dqhost::runtime::{Call, Limits, Permissions};
-use dqhost::store::Retention;
 use dqhost::store::address::{self, StoreSettings};
 use dqhost::verdict::{Backoff, Outcome};
 
@@ -180,15 +179,8 @@ fn config() -> HostConfig {
     HostConfig {
         host_id: "one".to_owned(),
         slots: 2,
-        lease: Duration::from_mins(1),
         drain: Duration::ZERO,
         poll: Duration::from_millis(50),
-        backoff: Backoff {
-            base: Duration::from_secs(1),
-            max: Duration::from_secs(1),
-        },
-        retries_default: 3,
-        retention: Retention::ALL,
         exit_when_empty: false,
     }
 }
@@ -215,6 +207,14 @@ fn connections_are_driven_while_no_thread_of_a_handler_is_free() {
     let served = Served {
         queue: queue.clone(),
         handler: Arc::new(handler),
+        settings: QueueSettings {
+            lease: Duration::from_mins(1),
+            backoff: Backoff {
+                base: Duration::from_secs(1),
+                max: Duration::from_secs(1),
+            },
+            ..QueueSettings::default()
+        },
     };
     let workers = Workers {
         quick: handlers.handle().clone(),

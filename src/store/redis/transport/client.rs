@@ -1,6 +1,7 @@
 //! The way of commands to a server: one link, or in a cluster one to each node that has what they are
 //! about. What a node did not run because it has not what is asked for is sent to the one that has.
 
+use crate::store::timing::Timed;
 use crate::store::{Operation, Side};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -109,6 +110,7 @@ impl Client {
             return Ok(Vec::new());
         }
         operation.passes(Side::Before);
+        let timed = Timed::begin(operation);
         let answers = match &self.to {
             To::One(link) => {
                 let commands: Vec<&Cmd> = commands.iter().collect();
@@ -117,6 +119,8 @@ impl Client {
             // Boxed, so that the way to one server is as short as without clusters.
             To::Cluster(nodes) => Box::pin(nodes.answers(commands)).await,
         };
+        let is_ok = |answers: &Vec<RedisResult<Value>>| answers.iter().all(Result::is_ok);
+        timed.end(answers.as_ref().is_ok_and(is_ok));
         operation.passes(Side::After);
         answers.map_err(|error| self.error(operation, &error))
     }

@@ -1,8 +1,8 @@
 //! Which node of a cluster holds which keys.
 //!
-//! A cluster has 16,384 slots; a key is in the slot that its hash tag gives, and a slot is with one
-//! master. A node that is asked for a slot which it has not answers MOVED with the address of the one
-//! that has it, or ASK while the slot is on its way there.
+//! A cluster has 16,384 slots; a key is in the slot that its hash tag gives, and a slot is with one master.
+//! A node that is asked for a slot which it does not have answers MOVED, with the address of the one that
+//! has it. While the slot is on its way there it answers ASK.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -179,7 +179,7 @@ impl Cluster {
     }
 
     /// Brings the map up to date. Those who wait while nodes are asked share what comes of it, also a
-    /// failure: with a try for each, one after the other, a host of 64 queues took a minute to stop while
+    /// failure. With a try for each, one after the other, a host of 64 queues took a minute to stop while
     /// its cluster was silent.
     async fn refresh(&self) -> RedisResult<()> {
         let failures = self.failures.load(Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! One connection that mends itself: replaced after an error that a connection does not survive,
-//! a time-out among them, so that a black hole is left as soon as it is noticed.
+//! One connection that mends itself. It is replaced after an error that a connection does not survive, a
+//! time-out among them, so a black hole is left as soon as it is noticed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,0 +1,259 @@
+//! `dqhost config`: what holds, where it comes from, and which keys there are.
+
+use std::io::{self, Write};
+
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, Subcommand};
+
+use super::keys::{self, Key, Kind, Setting};
+use super::{Config, last, schema};
+use crate::cli::host_args::UpArgs;
+use crate::cli::{Exit, Usage};
+use crate::message::QueueName;
+use crate::store::address::StoreAddress;
+use crate::text::{printable, printable_json};
+
+/// Stands for what is not shown.
+const HIDDEN: &str = "***";
+
+#[derive(Debug, Subcommand)]
+pub(in crate::cli) enum ConfigCommand {
+    /// Show every setting, as a file that would set it
+    ///
+    /// It takes every flag of `dqhost up`, and shows what a host with them would use. Passwords and values
+    /// of variables are not shown.
+    Show(Box<ShowArgs>),
+    /// Check the file: its keys and their values
+    Check(Box<CheckArgs>),
+    /// Print the JSON schema of the file, for editors
+    Schema,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct ShowArgs {
+    /// Show where each value comes from
+    #[arg(long)]
+    origin: bool,
+    #[command(flatten)]
+    up: UpArgs,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct CheckArgs {
+    #[command(flatten)]
+    up: UpArgs,
+}
+
+pub(in crate::cli) fn run(command: ConfigCommand, config: &Config) -> anyhow::Result<Exit> {
+    match command {
+        ConfigCommand::Schema => {
+            writeln!(io::stdout().lock(), "{}", schema::text())?;
+        }
+        ConfigCommand::Show(args) => show(&args, config)?,
+        ConfigCommand::Check(args) => {
+            let Some(file) = &config.file else {
+                return Err(Usage(
+                    "there is no dqhost.toml here nor in ~/.config/dqhost; name one with --config FILE"
+                        .to_owned(),
+                )
+                .into());
+            };
+            let queues = config.queue_names(&args.up);
+            let names: Vec<String> = queues.iter().map(ToString::to_string).collect();
+            writeln!(
+                io::stdout().lock(),
+                "{}: no mistakes; queues: {}",
+                file.name,
+                names.join(", ")
+            )?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// A value, and where it comes from.
+struct Shown {
+    line: String,
+    origin: String,
+}
+
+fn show(args: &ShowArgs, config: &Config) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    let mut print = |heading: &str, shown: Vec<Shown>| {
+        out.write_all(heading.as_bytes())?;
+        let width = shown
+            .iter()
+            .map(|one| one.line.chars().count())
+            .max()
+            .unwrap_or(0);
+        shown.iter().try_for_each(|Shown { line, origin }| {
+            if args.origin {
+                writeln!(out, "{line:<width$}  # {origin}", width = width.min(40))
+            } else {
+                writeln!(out, "{line}")
+            }
+        })
+    };
+    let matches = config.matches(None)?;
+    let (_, host) = last(&matches);
+    let keys = keys::of_host();
+    let mut shown: Vec<Shown> = keys
+        .iter()
+        .filter_map(|key| config.shown(key, host, None))
+        .collect();
+    shown.extend(store_of_environment(host));
+    print("", shown)?;
+    let (keys, own_keys) = (keys::of_queue(), keys::of_table());
+    for queue in config.queue_names(&args.up) {
+        let matches = config.matches(Some(&queue))?;
+        let own = config
+            .own(&queue)
+            .try_get_matches_from(std::iter::empty::<&str>())?;
+        let is_own = |key: &Key| own_keys.iter().any(|own| own.name() == key.name());
+        let shown = keys.iter().filter_map(|key| {
+            let matches = if is_own(key) { &own } else { last(&matches).1 };
+            config.shown(key, matches, Some(&queue))
+        });
+        print(
+            &format!("\n[queue.{}]\n", name(queue.as_str())),
+            shown.collect(),
+        )?;
+        for (file, schedule) in config.schedules(&queue) {
+            let shown = schedule.settings.iter().map(|setting| Shown {
+                line: format!(
+                    "{} = {}",
+                    setting.key.name(),
+                    shown_value(&setting.key, &setting.values)
+                ),
+                origin: format!("{file}:{}", setting.line),
+            });
+            let heading = format!("\n[[queue.{}.schedule]]\n", name(queue.as_str()));
+            print(&heading, shown.collect())?;
+        }
+    }
+    Ok(())
+}
+
+/// The store that a variable names of which the parser does not know.
+fn store_of_environment(matches: &ArgMatches) -> Option<Shown> {
+    if matches.contains_id("db") || matches.contains_id("redis") {
+        return None;
+    }
+    let named = ["DQHOST_DB", "DQHOST_REDIS", "REDIS_URL"]
+        .iter()
+        .find_map(|name| {
+            Some((
+                *name,
+                std::env::var(name).ok().filter(|value| !value.is_empty())?,
+            ))
+        });
+    let (origin, value) = named?;
+    let line = if origin == "DQHOST_DB" {
+        format!("db = {}", quoted(&value))
+    } else {
+        format!("redis = {}", quoted(&without_password(&value)))
+    };
+    Some(Shown {
+        line,
+        origin: origin.to_owned(),
+    })
+}
+
+impl Config {
+    /// A setting that has a value.
+    fn shown(&self, key: &Key, matches: &ArgMatches, queue: Option<&QueueName>) -> Option<Shown> {
+        let Some(values) = matches.get_raw(key.id()) else {
+            // A list or a table with nothing in it takes away what stands at the top.
+            let is_empty = |(_, setting): &(&str, &Setting)| setting.values.is_empty();
+            let (file, setting) = self.setting(key, queue).filter(is_empty)?;
+            return Some(Shown {
+                line: format!("{} = {}", key.name(), shown_value(key, &[])),
+                origin: format!("{file}:{}", setting.line),
+            });
+        };
+        let values: Vec<String> = values
+            .map(|value| value.to_string_lossy().into_owned())
+            .collect();
+        let origin = match matches.value_source(key.id())? {
+            ValueSource::CommandLine => format!("--{}", key.name()),
+            ValueSource::EnvVariable => key
+                .arg()
+                .get_env()
+                .map(|name| name.to_string_lossy().into_owned())?,
+            _ => match self.setting(key, queue) {
+                Some((file, setting)) => format!("{file}:{}", setting.line),
+                None => "default".to_owned(),
+            },
+        };
+        let value = shown_value(key, &values);
+        Some(Shown {
+            line: format!("{} = {value}", key.name()),
+            origin,
+        })
+    }
+
+    fn setting(&self, key: &Key, queue: Option<&QueueName>) -> Option<(&str, &Setting)> {
+        let file = self.file.as_ref()?;
+        let of_queue = queue.and_then(|queue| file.queue(queue));
+        let of_queue = of_queue
+            .iter()
+            .flat_map(|table| table.settings.iter().chain(&table.own));
+        let is_own = queue.is_some() && keys::of_table().iter().any(|own| own.name() == key.name());
+        let of_top = file.settings.iter().filter(|_| !is_own);
+        let mut settings = of_queue.chain(of_top);
+        let found = settings.find(|setting| setting.key.name() == key.name())?;
+        Some((&file.name, found))
+    }
+}
+
+/// As it stands in a file.
+fn shown_value(key: &Key, values: &[String]) -> String {
+    let first = values.first().map(String::as_str).unwrap_or_default();
+    match key.kind() {
+        Kind::Number | Kind::Flag => printable(first).into_owned(),
+        Kind::Text if key.is_secret() => quoted(&without_password(first)),
+        Kind::Text => quoted(first),
+        Kind::List => {
+            let items: Vec<String> = values.iter().map(|value| quoted(value)).collect();
+            format!("[{}]", items.join(", "))
+        }
+        Kind::Table => {
+            let pairs = values.iter().filter_map(|value| value.split_once('='));
+            let pairs = pairs.map(|(left, right)| {
+                let right = if key.is_secret() { HIDDEN } else { right };
+                format!("{} = {}", name(left), quoted(right))
+            });
+            format!("{{ {} }}", pairs.collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+/// A string of TOML: one of JSON is one.
+fn quoted(text: &str) -> String {
+    let json = serde_json::Value::from(text).to_string();
+    printable_json(&json).into_owned()
+}
+
+/// A name of TOML.
+fn name(text: &str) -> String {
+    let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    if !text.is_empty() && text.bytes().all(is_bare) {
+        text.to_owned()
+    } else {
+        quoted(text)
+    }
+}
+
+/// The URL of a server without what may be a password.
+fn without_password(url: &str) -> String {
+    if !StoreAddress::Redis(url.to_owned()).has_password() {
+        return url.to_owned();
+    }
+    match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, place))) => {
+            let place = place.split('?').next().unwrap_or_default();
+            format!("{scheme}://{HIDDEN}@{place}")
+        }
+        _ => HIDDEN.to_owned(),
+    }
+}

@@ -1,0 +1,142 @@
+//! The flags of a host, which are the keys of `dqhost.toml` as well.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::listen::ListenArgs;
+use super::log::LogArgs;
+use super::queue_limits::QueueLimitsArgs;
+use super::sandbox::SandboxArgs;
+use super::screen::ScreenArgs;
+use super::{StoreArgs, number, time};
+use crate::message::{NewMessage, QueueName, RETRIES_MAX};
+
+/// More slots than this are refused: each reserves address space for its memory.
+pub(super) const SLOTS_MAX: u64 = 4096;
+
+#[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
+pub(super) struct UpArgs {
+    /// Handle messages with this WebAssembly component
+    ///
+    /// It exports dqhost:queue/handler.
+    #[arg(long, value_name = "FILE", env = "DQHOST_HANDLER")]
+    pub handler: Option<PathBuf>,
+    /// Serve this queue; may be repeated [default: default]
+    ///
+    /// With =FILE the queue has a handler of its own instead of --handler.
+    #[arg(
+        long,
+        short,
+        value_name = "NAME[=FILE]",
+        env = "DQHOST_QUEUE",
+        value_delimiter = ','
+    )]
+    pub queue: Vec<QueueSpec>,
+    /// Run so many handlers at a time, over all queues
+    #[arg(long, value_name = "N", default_value = "16", env = "DQHOST_SLOTS",
+        value_parser = number::from::<usize>(1..=SLOTS_MAX))]
+    pub slots: usize,
+    /// Let handlers finish for so long when the host stops
+    #[arg(long, value_name = "DURATION", default_value = "25s", value_parser = time::duration,
+        env = "DQHOST_DRAIN")]
+    pub drain: Duration,
+    /// Load a handler again when its file changes
+    ///
+    /// SIGHUP does so at any time. If the new file cannot be loaded, the old handler goes on.
+    #[arg(long, env = "DQHOST_WATCH", value_parser = clap::builder::BoolishValueParser::new())]
+    pub watch: bool,
+    /// Stop when no message waits and none is in flight
+    #[arg(long)]
+    pub exit_when_empty: bool,
+    /// Refuse to start if the handler of any queue cannot be loaded
+    #[arg(long, env = "DQHOST_STRICT", value_parser = clap::builder::BoolishValueParser::new())]
+    pub strict: bool,
+    #[command(flatten)]
+    pub log: LogArgs,
+    /// Print log lines instead of opening the dashboard
+    ///
+    /// Without a terminal this is the default.
+    #[arg(long, env = "DQHOST_NO_TUI", value_parser = clap::builder::BoolishValueParser::new())]
+    pub no_tui: bool,
+    #[command(flatten)]
+    pub delivery: DeliveryArgs,
+    #[command(flatten)]
+    pub sandbox: SandboxArgs,
+    #[command(flatten)]
+    pub listen: ListenArgs,
+    #[command(flatten)]
+    pub screen: ScreenArgs,
+    #[command(flatten)]
+    pub store: StoreArgs,
+}
+
+/// How the messages of a queue are handled. Each flag is a key of a queue's table as well.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Delivery")]
+pub(super) struct DeliveryArgs {
+    /// Own a message so long before other hosts may take it
+    ///
+    /// A lease is renewed while its handler runs. If a host crashes, its messages are delivered again
+    /// so much later.
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = time::lease,
+        env = "DQHOST_LEASE")]
+    pub lease: Duration,
+    /// Retry so often if the producer recorded no number
+    #[arg(long, value_name = "N", default_value_t = NewMessage::RETRIES_DEFAULT,
+        env = "DQHOST_RETRIES",
+        value_parser = number::from::<u32>(0..=RETRIES_MAX.into()))]
+    pub retries: u32,
+    /// Wait so long after a first failed attempt
+    ///
+    /// The delay doubles after each further failure. A handler may name another delay.
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = time::duration,
+        env = "DQHOST_BACKOFF")]
+    pub backoff: Duration,
+    /// Wait at most so long after a failed attempt
+    ///
+    /// This also limits the delay that a handler names.
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = time::duration,
+        env = "DQHOST_BACKOFF_MAX")]
+    pub backoff_max: Duration,
+    /// Keep dead letters for so long
+    ///
+    /// If no host of the queue sets this, dead letters are kept until they are deleted.
+    #[arg(long, value_name = "DURATION", value_parser = time::duration,
+        env = "DQHOST_DEAD_MAX_AGE")]
+    pub dead_max_age: Option<Duration>,
+    /// Keep the latest so many dead letters of each queue
+    ///
+    /// If no host of the queue sets this, all are kept.
+    #[arg(long, value_name = "N", env = "DQHOST_DEAD_MAX",
+        value_parser = number::from::<u32>(0..=u32::MAX.into()))]
+    pub dead_max: Option<u32>,
+    #[command(flatten)]
+    pub limits: QueueLimitsArgs,
+}
+
+/// `NAME` or `NAME=FILE`.
+#[derive(Debug, Clone)]
+pub(super) struct QueueSpec {
+    pub name: QueueName,
+    pub handler: Option<PathBuf>,
+}
+
+impl FromStr for QueueSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, handler) = match text.split_once('=') {
+            Some((_, "")) => return Err("the handler's file is missing after =".to_owned()),
+            Some((name, file)) => (name, Some(PathBuf::from(file))),
+            None => (text, None),
+        };
+        Ok(Self {
+            name: name.parse().map_err(|error| format!("{error}"))?,
+            handler,
+        })
+    }
+}

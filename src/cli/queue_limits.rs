@@ -1,0 +1,60 @@
+//! The flags that limit queues over all their hosts.
+
+use std::num::NonZeroU32;
+
+use clap::Args;
+
+use super::{Usage, number};
+use crate::store::{KEY_RUNNING_MAX, LimitBy, Limits, Rate};
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct QueueLimitsArgs {
+    /// Begin so many messages of each queue in a time: 100/s
+    ///
+    /// A number and s, m, h or d. All hosts of a queue share the rate, so give it to each of them. A
+    /// message over a limit waits at no cost of attempts.
+    #[arg(long, value_name = "N/UNIT", env = "DQHOST_RATE")]
+    rate: Option<Rate>,
+    /// Begin so many messages at once after a quiet time
+    ///
+    /// The default is what --rate allows in 100 ms, at least 1.
+    #[arg(long, value_name = "N", env = "DQHOST_BURST", requires = "rate",
+        value_parser = number::from::<u32>(1..=100_000))]
+    burst: Option<u32>,
+    /// Run at most so many messages of each queue, on all hosts
+    ///
+    /// Give it to each host of the queue.
+    #[arg(long, value_name = "N", env = "DQHOST_MAX_RUNNING",
+        value_parser = number::from::<u32>(1..=u32::MAX.into()))]
+    max_running: Option<u32>,
+    /// Limit each value of a header, not the whole queue
+    ///
+    /// For --rate and --max-running, as in header:customer. With --max-running 1, messages of one value
+    /// are handled in order, retries included. Messages without the header share one limit.
+    #[arg(long, value_name = "header:NAME", env = "DQHOST_LIMIT_BY")]
+    limit_by: Option<LimitBy>,
+}
+
+impl QueueLimitsArgs {
+    pub(super) fn limits(&self) -> Result<Limits, Usage> {
+        let rate = match (self.rate, self.burst) {
+            // The parser has checked the burst.
+            (Some(rate), Some(burst)) => rate.with_burst(burst).ok(),
+            (rate, _) => rate,
+        };
+        let limits = Limits {
+            rate,
+            max_running: self.max_running.and_then(NonZeroU32::new),
+            by: self.limit_by.clone(),
+        };
+        if limits.by.is_some() && limits.is_none() {
+            let reason = "--limit-by needs --rate or --max-running";
+            return Err(Usage(reason.to_owned()));
+        }
+        if limits.by.is_some() && self.max_running.is_some_and(|max| max > KEY_RUNNING_MAX) {
+            let reason = format!("--max-running with --limit-by is at most {KEY_RUNNING_MAX}");
+            return Err(Usage(reason));
+        }
+        Ok(limits)
+    }
+}

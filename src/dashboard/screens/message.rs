@@ -1,0 +1,382 @@
+//! One message: its payload, its headers, its attempts.
+
+use std::fmt::Write as _;
+use std::time::Instant;
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+
+use crate::control::{LISTED_PAYLOAD_MAX, Query};
+use crate::dashboard::keymap::{Action, Scope};
+use crate::dashboard::state::{Effect, Opened, PayloadView, Screen, State, scrolled};
+use crate::dashboard::theme::Theme;
+use crate::dashboard::widgets::{columns, frame, put, safe, until, wait};
+use crate::message::{Attempt, HistoryEntry, MessageId, QueueName, Record, State as MessageState};
+use crate::text::{hex, printable, printable_json};
+
+mod json;
+
+/// Bytes of a payload that are shown.
+const SHOWN_MAX: usize = 64 * 1024;
+
+/// Bytes of a line in hexadecimal.
+const HEX_ROW: usize = 16;
+
+pub(super) const SCOPE: Scope = Scope::Screen(
+    "One message",
+    &[
+        Action::RunNow,
+        Action::Cancel,
+        Action::Redrive,
+        Action::Edit,
+        Action::Delete,
+        Action::PayloadView,
+        Action::CopyId,
+        Action::CopyPayload,
+    ],
+);
+
+/// What is shown instead of a screen while a message is open.
+#[derive(Debug)]
+pub(super) struct Message;
+
+impl Screen for Message {
+    fn name(&self) -> &'static str {
+        "Message"
+    }
+
+    fn scope(&self, _: &State) -> Scope {
+        SCOPE
+    }
+
+    fn query(&self, state: &State) -> Query {
+        let opened = self.current(state);
+        opened.map_or(Query::Nothing, |(queue, id)| Query::Message { queue, id })
+    }
+
+    fn current(&self, state: &State) -> Option<(QueueName, MessageId)> {
+        let opened = state.opened.as_ref()?;
+        Some((opened.queue.clone(), opened.id.clone()))
+    }
+
+    fn navigate(&self, state: &mut State, action: Action) {
+        let page = state.list_rows();
+        if let Some(opened) = &mut state.opened {
+            opened.scroll = scrolled(opened.scroll, action, page);
+        }
+    }
+
+    fn act(&self, state: &mut State, action: Action) -> Option<Vec<Effect>> {
+        let opened = state
+            .opened
+            .as_mut()
+            .filter(|_| action == Action::PayloadView)?;
+        opened.scroll = 0;
+        opened.view = match opened.view {
+            PayloadView::Json => PayloadView::Text,
+            PayloadView::Text => PayloadView::Hex,
+            PayloadView::Hex => PayloadView::Json,
+        };
+        Some(Vec::new())
+    }
+
+    fn draw(&self, state: &mut State, now: Instant, area: Rect, buffer: &mut Buffer) {
+        draw(state, now, area, buffer);
+    }
+}
+
+fn draw(state: &mut State, now: Instant, area: Rect, buffer: &mut Buffer) {
+    let theme = state.settings.theme;
+    let now_ms = state.snapshot.now_ms(now);
+    let Some(opened) = &mut state.opened else {
+        return;
+    };
+    let area = frame(theme, "Message", area, buffer);
+    let mut lines = text(theme, opened, now_ms, usize::from(area.width));
+    let hidden = lines.len().saturating_sub(usize::from(area.height));
+    opened.scroll = opened.scroll.min(hidden);
+    put(lines.split_off(opened.scroll), area, buffer);
+}
+
+/// What a list knows of its selected message.
+pub(super) fn beside_list(
+    theme: Theme,
+    record: &Record,
+    now_ms: u64,
+    area: Rect,
+    buffer: &mut Buffer,
+) {
+    let area = frame(theme, "Selected", area, buffer);
+    let width = usize::from(area.width);
+    let mut lines = vec![Line::styled(
+        safe(record.id.as_str(), width),
+        theme.accent(),
+    )];
+    lines.extend(about(
+        theme,
+        record,
+        (PayloadView::Json, LISTED_PAYLOAD_MAX),
+        now_ms,
+        width,
+    ));
+    put(lines, area, buffer);
+}
+
+fn text(theme: Theme, opened: &Opened, now_ms: u64, width: usize) -> Vec<Line<'static>> {
+    let id = safe(opened.id.as_str(), 80);
+    let mut lines = vec![Line::from(vec![
+        Span::raw("message "),
+        Span::styled(id, theme.accent()),
+    ])];
+    if opened.is_gone {
+        lines.push(how_it_ended(theme, opened));
+    }
+    let Some(record) = opened.record.as_deref() else {
+        if !opened.is_gone {
+            lines.push(Line::styled("reading…", theme.dim()));
+        }
+        return lines;
+    };
+    if opened.is_gone {
+        lines.push(Line::styled("what was last known of it:", theme.dim()));
+    }
+    lines.extend(about(
+        theme,
+        record,
+        (opened.view, SHOWN_MAX),
+        now_ms,
+        width,
+    ));
+    lines
+}
+
+/// What became of a message that the queue no longer has.
+fn how_it_ended(theme: Theme, opened: &Opened) -> Line<'static> {
+    if let Some(end) = &opened.end {
+        return Line::styled(end.clone(), theme.good());
+    }
+    let last_state = opened.record.as_ref().map(|record| record.state);
+    let queue = &opened.queue;
+    match last_state {
+        // Nothing else takes it from a host.
+        Some(MessageState::Unack) => {
+            Line::styled(format!("acked by a host of {queue}"), theme.good())
+        }
+        None => Line::raw(format!(
+            "not in {queue}: acked by a host, cancelled, or never sent"
+        )),
+        Some(MessageState::Dead) => Line::raw(format!(
+            "no longer a dead letter of {queue}: redriven or deleted"
+        )),
+        _ => Line::styled(
+            format!("no longer in {queue}: acked by a host, or cancelled"),
+            theme.good(),
+        ),
+    }
+}
+
+/// What is known of a message, with at most so many bytes of its payload.
+fn about(
+    theme: Theme,
+    record: &Record,
+    (view, payload_max): (PayloadView, usize),
+    now_ms: u64,
+    width: usize,
+) -> Vec<Line<'static>> {
+    let mut lines = facts(record, now_ms);
+    for (key, value) in &record.headers {
+        lines.push(Line::raw(format!(
+            "header    {}={}",
+            printable(key),
+            safe(value, width.max(20) - 12)
+        )));
+    }
+    lines.push(Line::default());
+    lines.extend(payload_lines(theme, record, (view, payload_max), width));
+    lines.push(Line::default());
+    lines.push(Line::styled("attempts, latest first", theme.dim()));
+    if record.history.is_empty() {
+        lines.push(Line::raw("none has failed so far"));
+    }
+    for entry in record.history.iter().rev() {
+        match entry {
+            HistoryEntry::Attempt(attempt) => {
+                lines.extend(attempt_lines(theme, attempt, now_ms, width));
+            }
+            HistoryEntry::Redriven {
+                redriven_from,
+                at_ms,
+            } => lines.push(Line::raw(format!(
+                "redriven from {}, {}",
+                safe(redriven_from, 60),
+                until(*at_ms, now_ms)
+            ))),
+        }
+    }
+    lines
+}
+
+fn facts(record: &Record, now_ms: u64) -> Vec<Line<'static>> {
+    let mut state = format!("state     {}", record.state.as_str());
+    if let Some(at_ms) = record.at_ms {
+        let what = match record.state {
+            MessageState::Unack => "its lease ends",
+            MessageState::Dead => "died",
+            _ => "due",
+        };
+        let _ = write!(state, ", {what} {}", until(at_ms, now_ms));
+    }
+    let last = record.retries_left == 0 && record.state != MessageState::Dead;
+    let left = format!(
+        "attempts  {} failed, {} retries left{}",
+        record.attempts,
+        record.retries_left,
+        if last {
+            ": the next failure is the last"
+        } else {
+            ""
+        },
+    );
+    vec![Line::raw(state), Line::raw(left)]
+}
+
+fn payload_lines(
+    theme: Theme,
+    record: &Record,
+    (view, shown_max): (PayloadView, usize),
+    width: usize,
+) -> Vec<Line<'static>> {
+    let Some(bytes) = &record.payload else {
+        return vec![Line::styled(
+            "payload   missing from the store",
+            theme.bad(),
+        )];
+    };
+    let shown = &bytes[..bytes.len().min(shown_max)];
+    let as_text = || match std::str::from_utf8(shown) {
+        Ok(text) => Some(text.to_owned()),
+        Err(error) if error.error_len().is_none() => {
+            Some(String::from_utf8_lossy(&shown[..error.valid_up_to()]).into_owned())
+        }
+        Err(_) => None,
+    };
+    let is_beginning = shown_max == LISTED_PAYLOAD_MAX && bytes.len() >= shown_max;
+    let mut cut = bytes.len() > shown_max || is_beginning;
+    let (name, text) = match view {
+        PayloadView::Json => match json::indented(bytes, shown_max) {
+            Some((json, is_cut)) => {
+                cut |= is_cut;
+                ("JSON", Some(json))
+            }
+            None => ("text", as_text()),
+        },
+        PayloadView::Text => ("text", as_text()),
+        PayloadView::Hex => ("hexadecimal", None),
+    };
+    let name = if text.is_none() { "hexadecimal" } else { name };
+    let mut head = match (bytes.len(), is_beginning) {
+        (0, _) => "payload   empty".to_owned(),
+        (_, true) => format!("payload   as {name}"),
+        (length, false) => format!("payload   {length} bytes, as {name}"),
+    };
+    if cut {
+        let _ = write!(head, ", the first {shown_max}");
+    }
+    let mut lines = vec![Line::styled(head, theme.dim())];
+    match text {
+        Some(text) => lines.extend(wrapped(&text, width, name == "JSON")),
+        None => lines.extend(
+            shown
+                .chunks(HEX_ROW)
+                .enumerate()
+                .map(|(row, bytes)| hex_row(row, bytes)),
+        ),
+    }
+    lines
+}
+
+/// The lines of a text, made harmless and broken where they are longer than the screen.
+fn wrapped(text: &str, width: usize, is_json: bool) -> Vec<Line<'static>> {
+    let width = width.max(10);
+    let mut lines = Vec::new();
+    for line in text.split('\n') {
+        let line = line
+            .strip_suffix('\r')
+            .unwrap_or(line)
+            .replace('\t', "    ");
+        let line = if is_json {
+            printable_json(&line)
+        } else {
+            printable(&line)
+        };
+        let mut part = String::new();
+        let mut columns = 0;
+        for c in line.chars() {
+            let wide = Span::raw(c.to_string()).width();
+            if columns + wide > width {
+                // Between two words where one ends not far before.
+                let end = part.rfind(' ').filter(|at| part.len() - at < width / 2);
+                let rest = end.map_or(String::new(), |at| part.split_off(at + 1));
+                lines.push(Line::raw(std::mem::replace(&mut part, rest)));
+                columns = self::columns(&part);
+            }
+            part.push(c);
+            columns += wide;
+        }
+        lines.push(Line::raw(part));
+    }
+    lines
+}
+
+fn hex_row(row: usize, bytes: &[u8]) -> Line<'static> {
+    let pairs: Vec<String> = bytes.iter().map(|byte| hex(&[*byte])).collect();
+    let text: String = bytes
+        .iter()
+        .map(|&byte| {
+            if (0x20..0x7f).contains(&byte) {
+                char::from(byte)
+            } else {
+                '.'
+            }
+        })
+        .collect();
+    Line::raw(format!(
+        "{:06x}  {:<47}  {text}",
+        row * HEX_ROW,
+        pairs.join(" ")
+    ))
+}
+
+fn attempt_lines(theme: Theme, attempt: &Attempt, now_ms: u64, width: usize) -> Vec<Line<'static>> {
+    let mut text = format!("{:>3}  {}", attempt.attempt, printable(&attempt.class));
+    if let Some(ms) = attempt.duration_ms {
+        let took = wait(std::time::Duration::from_millis(ms));
+        let _ = write!(text, " after {took}");
+    }
+    let _ = write!(text, ", {}", until(attempt.at_ms, now_ms));
+    let mut lines = vec![Line::styled(text, theme.warn())];
+    let indented = |text: &str, style: Style| {
+        wrapped(text, width.saturating_sub(5), false)
+            .into_iter()
+            .map(|line| {
+                let mut spans = vec![Span::raw("     ")];
+                spans.extend(line.spans);
+                Line::from(spans).style(style)
+            })
+            .collect::<Vec<_>>()
+    };
+    if !attempt.reason.is_empty() {
+        lines.extend(indented(&attempt.reason, Style::new()));
+    }
+    if !attempt.host.is_empty() {
+        let handler = safe(&attempt.handler, 13);
+        let by = format!("host {}, handler {handler}", safe(&attempt.host, 36));
+        lines.extend(indented(&by, theme.dim()));
+    }
+    if !attempt.log.trim().is_empty() {
+        lines.extend(indented(attempt.log.trim_end(), theme.good()));
+    }
+    lines
+}

@@ -1,0 +1,77 @@
+//! What is printed with `--json`, which is also what the HTTP API answers.
+
+use serde_json::{Value, json};
+
+use super::time::rfc3339;
+use crate::message::{QueueName, RETRIES_MAX, Record, Sent, State};
+use crate::store::{Overview, SeenHost};
+use crate::text::printable_json;
+
+/// JSON as it is printed.
+pub(crate) fn text(value: &Value) -> String {
+    printable_json(&value.to_string()).into_owned()
+}
+
+/// The answer to one message sent.
+pub(crate) fn sent(sent: &Sent) -> Value {
+    json!({
+        "id": sent.id,
+        "due_at_ms": sent.due_at_ms,
+        "due_at": sent.due_at_ms.map(rfc3339),
+    })
+}
+
+/// One queue: its counts, its totals and its hosts.
+pub(crate) fn stats(queue: &QueueName, overview: &Overview, hosts: &[SeenHost]) -> Value {
+    let c = overview.counts;
+    json!({
+        "queue": queue, "pending": c.pending, "ready": c.ready, "unack": c.unack,
+        "retry": c.retry, "dead": c.dead, "moving": c.moving, "totals": c.totals,
+        "paused": overview.paused, "limited": overview.limited,
+        "next_due_ms": overview.next_due_ms,
+        "oldest_ready_ms": overview.oldest_ready_ms,
+        "hosts": hosts,
+    })
+}
+
+/// Bytes as text when they are text, else as base64.
+pub(crate) fn payload(bytes: &[u8]) -> (Option<String>, Option<String>) {
+    use base64::Engine;
+    match std::str::from_utf8(bytes) {
+        Ok(text) => (Some(text.to_owned()), None),
+        Err(_) => (
+            None,
+            Some(base64::engine::general_purpose::STANDARD.encode(bytes)),
+        ),
+    }
+}
+
+/// The retries that a message's producer gave it: those that failed attempts have used, and those
+/// that are left.
+pub(crate) fn retries(record: &Record) -> u32 {
+    // The attempt that made it a dead letter has used none.
+    let used = match record.state {
+        State::Dead | State::Garbage => record.attempts.saturating_sub(1),
+        _ => record.attempts,
+    };
+    used.saturating_add(record.retries_left).min(RETRIES_MAX)
+}
+
+/// A record as JSON: the payload as text when it is text, else as base64. `send --ndjson` takes it.
+pub(crate) fn record(record: &Record) -> Value {
+    let (text, base64) = record.payload.as_deref().map_or((None, None), payload);
+    json!({
+        "id": record.id,
+        "state": record.state,
+        "at_ms": record.at_ms,
+        "at": record.at_ms.map(rfc3339),
+        "attempts": record.attempts,
+        "retries": retries(record),
+        "retries_left": record.retries_left,
+        "headers": record.headers,
+        "payload": text,
+        "payload_base64": base64,
+        "payload_missing": record.payload.is_none(),
+        "history": record.history,
+    })
+}

@@ -1,0 +1,77 @@
+//! The handler of a queue, which may be replaced while the host works.
+
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::message::QueueName;
+use crate::runtime::Handler;
+
+/// The handler of a queue that a host serves. A run that begins is given the current one, and keeps it to
+/// its end.
+pub struct CurrentHandler {
+    queue: QueueName,
+    /// Where HTTP connections of handlers are driven.
+    http: tokio::runtime::Handle,
+    current: RwLock<Current>,
+}
+
+struct Current {
+    handler: Arc<Handler>,
+    refusal: Option<Arc<str>>,
+}
+
+impl CurrentHandler {
+    pub(super) fn new(
+        queue: QueueName,
+        handler: Arc<Handler>,
+        http: tokio::runtime::Handle,
+    ) -> Self {
+        handler.serves(queue.as_str(), &http);
+        let current = RwLock::new(Current {
+            handler,
+            refusal: None,
+        });
+        Self {
+            queue,
+            http,
+            current,
+        }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Current> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Current> {
+        self.current.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its queue.
+    #[must_use]
+    pub fn queue(&self) -> &QueueName {
+        &self.queue
+    }
+
+    /// The handler that the next run is given.
+    #[must_use]
+    pub fn get(&self) -> Arc<Handler> {
+        Arc::clone(&self.read().handler)
+    }
+
+    /// Gives runs that begin from now on another handler. Runs that have begun end on theirs.
+    pub fn replace(&self, handler: Arc<Handler>) {
+        handler.serves(self.queue.as_str(), &self.http);
+        *self.write() = Current {
+            handler,
+            refusal: None,
+        };
+    }
+
+    /// Notes why the latest file did not replace it; none if it is what the file holds.
+    pub fn note_refusal(&self, reason: Option<Arc<str>>) {
+        self.write().refusal = reason;
+    }
+
+    pub(super) fn refusal(&self) -> Option<Arc<str>> {
+        self.read().refusal.clone()
+    }
+}

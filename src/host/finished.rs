@@ -1,0 +1,58 @@
+//! A run that ended, and what the store is to do with its message.
+
+use std::sync::Arc;
+
+use super::ServedQueue;
+use super::in_flight::InFlightId;
+use crate::clock::Clock;
+use crate::message::{Attempt, Claim};
+use crate::runtime::{Handler, Report};
+use crate::store::Settlement;
+use crate::text::cut_for_json;
+use crate::verdict;
+
+/// Bytes that are kept of a failed attempt's reason and of what the guest printed, as JSON.
+const KEPT_REASON_MAX: usize = 512;
+const KEPT_LOG_MAX: usize = 1024;
+
+/// A run that ended: the handler's task makes it, and the queue's settler reads it.
+pub(super) struct Finished {
+    pub in_flight_id: InFlightId,
+    pub claim: Claim,
+    pub attempt: u32,
+    pub attempts_max: u32,
+    pub report: Report,
+    /// What ran.
+    pub handler: Arc<Handler>,
+    /// None if the message is to be released, or while the store is asked.
+    pub settlement: Option<Settlement>,
+}
+
+impl Finished {
+    /// Decides what follows from how the run ended.
+    pub(super) fn decide(&mut self, served: &ServedQueue) {
+        let outbox = std::mem::take(&mut self.report.outbox);
+        self.settlement = verdict::settlement(
+            &self.report.outcome,
+            outbox,
+            (self.attempt, || self.kept(served)),
+            served.settings.backoff,
+            fastrand::f64(),
+        );
+    }
+
+    /// What is kept of a failed attempt.
+    fn kept(&self, served: &ServedQueue) -> Attempt {
+        let (outcome, took) = (&self.report.outcome, self.report.duration);
+        Attempt {
+            attempt: self.attempt,
+            at_ms: Clock::System.now().ms,
+            class: outcome.class().to_owned(),
+            reason: cut_for_json(&outcome.reason(), KEPT_REASON_MAX).into_owned(),
+            duration_ms: u64::try_from(took.as_millis()).ok(),
+            host: served.shared.config.host_id.clone(),
+            handler: self.handler.digest().to_owned(),
+            log: cut_for_json(&self.report.log_text(), KEPT_LOG_MAX).into_owned(),
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! What may differ between the queues of one host.
+
+use std::time::Duration;
+
+use crate::message::NewMessage;
+use crate::schedule::Schedule;
+use crate::store::{Limits, Retention};
+use crate::verdict::Backoff;
+
+/// How a host handles the messages of one queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueSettings {
+    /// How long a delivery is this host's, unless renewed.
+    pub lease: Duration,
+    /// What follows a failed attempt that names no delay.
+    pub backoff: Backoff,
+    /// The retries of messages whose producers recorded none.
+    pub retries_default: u32,
+    /// Which dead letters are kept.
+    pub retention: Retention,
+    /// The most slots of the host that the queue may use, at least 1; none for all.
+    pub slots: Option<usize>,
+    /// The queue's share of the slots while others want some too: twice the weight, twice the slots. At
+    /// least 1.
+    pub weight: u32,
+    /// What is sent to the queue at regular times.
+    pub schedules: Vec<Schedule>,
+    /// What holds for the queue over all hosts.
+    pub limits: Limits,
+}
+
+impl Default for QueueSettings {
+    fn default() -> Self {
+        Self {
+            lease: Duration::from_secs(15),
+            backoff: Backoff {
+                base: Duration::from_secs(1),
+                max: Duration::from_hours(1),
+            },
+            retries_default: NewMessage::RETRIES_DEFAULT,
+            retention: Retention::ALL,
+            slots: None,
+            weight: 1,
+            schedules: Vec::new(),
+            limits: Limits::NONE,
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Requests under way, in all and for each client.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::http::StatusCode;
+
+use super::listener::Peer;
+use super::problem::Problem;
+
+/// Requests under way at a time, in all and of one client.
+const REQUESTS_MAX: usize = 256;
+const REQUESTS_OF_ONE_MAX: usize = 128;
+
+/// Who asks: the name of a token, or where a request without one comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum ClientKey {
+    Token(String),
+    Peer(Peer),
+}
+
+/// The requests under way.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Clients(Arc<Mutex<Counts>>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    all: usize,
+    by_client: HashMap<ClientKey, usize>,
+}
+
+/// One request, until it is dropped.
+#[derive(Debug)]
+pub(super) struct UnderWay {
+    clients: Clients,
+    key: ClientKey,
+}
+
+impl Clients {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Counts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a request, unless there are too many.
+    pub(super) fn begin(&self, key: ClientKey) -> Result<UnderWay, Problem> {
+        let mut counts = self.lock();
+        let of_one = counts.by_client.get(&key).copied().unwrap_or(0);
+        if of_one >= REQUESTS_OF_ONE_MAX {
+            return Err(Problem::try_again(
+                StatusCode::TOO_MANY_REQUESTS,
+                format!("{of_one} requests of this client are under way, which is the limit"),
+            ));
+        }
+        if counts.all >= REQUESTS_MAX {
+            return Err(Problem::try_again(
+                StatusCode::SERVICE_UNAVAILABLE,
+                format!("{REQUESTS_MAX} requests are under way, which is the limit"),
+            ));
+        }
+        counts.all += 1;
+        counts.by_client.insert(key.clone(), of_one + 1);
+        drop(counts);
+        Ok(UnderWay {
+            clients: self.clone(),
+            key,
+        })
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let mut counts = self.clients.lock();
+        counts.all -= 1;
+        if let Some(of_one) = counts.by_client.get_mut(&self.key) {
+            *of_one -= 1;
+            if *of_one == 0 {
+                counts.by_client.remove(&self.key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_client_cannot_take_all_and_what_ends_is_free_again() {
+        let clients = Clients::default();
+        let key = |name: &str| ClientKey::Token(name.to_owned());
+        let begin = |name: &str| clients.begin(key(name));
+        let status = |name: &str| begin(name).unwrap_err().status.as_u16();
+        let mut first: Vec<UnderWay> = (0..REQUESTS_OF_ONE_MAX)
+            .map(|_| begin("a").unwrap())
+            .collect();
+        assert_eq!(status("a"), 429);
+        let others: Vec<UnderWay> = (REQUESTS_OF_ONE_MAX..REQUESTS_MAX)
+            .map(|_| begin("b").unwrap())
+            .collect();
+        assert_eq!((status("a"), status("c")), (429, 503));
+        first.pop();
+        drop(begin("c").unwrap());
+        drop((first, others));
+        assert!(clients.lock().by_client.is_empty());
+    }
+}

@@ -1,0 +1,70 @@
+//! `dqhost stats --fail-if` and `--watch`.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::http_api::with_each_store;
+use crate::support::{dqhost, eventually, run, stderr, stdout};
+
+#[test]
+fn a_queue_that_meets_a_condition_is_named_and_fails() {
+    with_each_store(|store| {
+        run(Some(store), &["send", "x", "--queue", "a"], 0);
+        run(Some(store), &["send", "x", "--queue", "b", "--in", "1h"], 0);
+        for holds in ["dead>0", "dead>0,ready>1", "lag>1h", "pending>=2"] {
+            let output = run(Some(store), &["stats", "--fail-if", holds], 0);
+            assert_eq!(stderr(&output), "", "{holds}");
+        }
+        let output = run(Some(store), &["stats", "--fail-if", "ready>0, hosts<1"], 1);
+        assert_eq!(
+            stderr(&output),
+            "queue a: ready is 1 (ready>0)\nqueue a: hosts is 0 (hosts<1)\n\
+             queue b: hosts is 0 (hosts<1)\n"
+        );
+        assert!(stdout(&output).contains("PENDING"));
+        let of_b = ["stats", "--queue", "b", "--fail-if", "ready>0"];
+        run(Some(store), &of_b, 0);
+        eventually("it has waited", || {
+            let command = dqhost(Some(store), &["stats", "--fail-if", "lag>10ms"]).output();
+            (command.unwrap().status.code() == Some(1)).then_some(())
+        });
+    });
+    for (condition, says) in [
+        ("died>0", "no figure of a queue"),
+        ("lag>60", "with a unit"),
+        ("dead", "dead>0 or lag>60s"),
+    ] {
+        let errors = stderr(&run(Some("unused"), &["stats", "--fail-if", condition], 2));
+        assert!(errors.contains(says), "{errors}");
+    }
+}
+
+#[test]
+fn a_watch_reads_again_until_a_condition_is_met() {
+    with_each_store(|store| {
+        run(Some(store), &["send", "x"], 0);
+        let args = ["stats", "--json", "--watch=10ms", "--fail-if", "ready>1"];
+        let mut child = dqhost(Some(store), &args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut ready = || {
+            let line: Value = serde_json::from_str(&lines.next()?.unwrap()).unwrap();
+            line["queues"][0]["ready"].as_u64()
+        };
+        assert_eq!((ready(), ready()), (Some(1), Some(1)));
+        run(Some(store), &["send", "x"], 0);
+        let mut last = None;
+        while let Some(count) = ready() {
+            last = Some(count);
+        }
+        assert_eq!(last, Some(2));
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(stderr(&output).contains("queue default: ready is 2 (ready>1)"));
+    });
+}
