@@ -62,6 +62,7 @@ mod steer;
 mod store_args;
 mod token;
 mod up;
+mod watched;
 mod wit;
 
 use store_args::{DurabilityArg, QueueArg, RedisArgs, SettingsArgs, StoreArgs};

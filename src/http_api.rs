@@ -20,6 +20,7 @@ use self::health::StoreHealth;
 pub use self::listener::{ListenAddr, Listener};
 pub use self::openapi::openapi;
 use self::problem::Problem;
+pub use self::tls::{Certificate, SharedCertificate};
 pub use self::tokens::{FILE_MAX, Grant, Role, SharedTokens, Tokens, name_of, new_token};
 use crate::host::{Monitor, Stage};
 use crate::message::QueueName;
@@ -43,6 +44,7 @@ mod schemas;
 mod send;
 mod server;
 mod timed;
+mod tls;
 mod tokens;
 
 /// What the API works with.
@@ -51,6 +53,8 @@ pub struct HttpApi {
     pub store: Arc<dyn Store>,
     /// Who may ask; none for all who can connect.
     pub tokens: Option<SharedTokens>,
+    /// The certificate for TLS over TCP; none to speak in the clear.
+    pub certificate: Option<SharedCertificate>,
     /// The longest payload that is accepted, in bytes.
     pub max_payload: usize,
     /// The host in this process, if there is one.
@@ -100,7 +104,7 @@ impl HttpApi {
             pages: Semaphore::new(list::PAGES_AT_A_TIME),
             is_failing: AtomicBool::new(false),
         });
-        server::serve(listener, router(shared), stop).await;
+        server::serve(listener, router(shared), self.certificate, stop).await;
     }
 }
 

@@ -49,7 +49,7 @@ mod timed;
 
 pub use call::Call;
 pub use check::{Import, Inspection, Need};
-pub use child::{CHILD_COMMAND, threads as compile_threads};
+pub use child::{CHILD_COMMAND, CHILD_ENVIRONMENT, threads as compile_threads};
 pub use compile::compile_as_child;
 pub use entry::Kind;
 pub use guest_log::{Level, LogLine, Source, text_of};

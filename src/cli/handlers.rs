@@ -76,29 +76,46 @@ impl Loader {
     }
 }
 
-/// What was read by path, and what was loaded by digest.
+/// What is known of the files. Their bytes are not kept: those of all files together may be large.
 #[derive(Default)]
 struct Files {
-    read: HashMap<PathBuf, Result<ComponentFile, HandlerError>>,
+    digests: HashMap<PathBuf, Result<Arc<str>, HandlerError>>,
     loaded: HashMap<Arc<str>, Result<Arc<Handler>, HandlerError>>,
 }
 
 impl Files {
     /// The handler of a queue. A file with another digest than the queue's is not loaded for it.
     fn handler(&mut self, loader: &Loader, plan: &Plan) -> Result<Arc<Handler>, HandlerError> {
-        let path = plan.file.clone();
-        let read = self.read.entry(path);
-        let read = read.or_insert_with_key(|path| loader.read(path));
-        let file = read.as_ref().map_err(Clone::clone)?;
-        plan.sandbox.check(file)?;
+        if let Some(known) = self.known(plan) {
+            return known;
+        }
+        let read = loader.read(&plan.file);
+        let digest = read.as_ref().map(|file| Arc::clone(&file.digest));
+        self.digests
+            .insert(plan.file.clone(), digest.map_err(Clone::clone));
+        let file = read?;
+        plan.sandbox.check(&file.name, &file.digest)?;
         let load = || {
             let began = Instant::now();
-            let handler = loader.load(file);
+            let handler = loader.load(&file);
             let (took, is_loaded) = (began.elapsed().as_secs_f64(), handler.is_ok());
-            tracing::debug!(file = %printable(&plan.file.display().to_string()), took, is_loaded, "read a handler");
+            tracing::debug!(file = file.name, took, is_loaded, "read a handler");
             handler
         };
         let digest = Arc::clone(&file.digest);
         self.loaded.entry(digest).or_insert_with(load).clone()
+    }
+
+    /// What came of the file of a queue, if it was read before. One that was read and not loaded, since the
+    /// queues before wanted another, is read again.
+    fn known(&self, plan: &Plan) -> Option<Result<Arc<Handler>, HandlerError>> {
+        let digest = match self.digests.get(&plan.file)? {
+            Ok(digest) => digest,
+            Err(error) => return Some(Err(error.clone())),
+        };
+        let loaded = self.loaded.get(digest)?;
+        let name = printable(&plan.file.display().to_string()).into_owned();
+        let checked = plan.sandbox.check(&name, digest);
+        Some(checked.and_then(|()| loaded.clone()))
     }
 }

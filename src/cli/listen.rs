@@ -1,8 +1,7 @@
 //! The HTTP API as the command line sets it up: beside a host, or alone.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, RwLock};
 
 use anyhow::Context;
 use clap::Args;
@@ -10,19 +9,19 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::watched::Kept;
 use super::{StoreArgs, Usage, number, open};
 use crate::files;
-use crate::http_api::{FILE_MAX, HostView, HttpApi, ListenAddr, Listener, SharedTokens, Tokens};
+use crate::http_api::{Certificate, FILE_MAX, HostView, HttpApi, ListenAddr, Listener, Tokens};
 use crate::message::PAYLOAD_MAX_DEFAULT;
 use crate::store::Store;
 use crate::store::address::Endpoints;
-use crate::text::printable;
 
 /// Threads of the HTTP API.
 const THREADS: usize = 2;
 
-/// How often it is looked whether the file of tokens has changed.
-const TOKENS_EVERY: Duration = Duration::from_secs(1);
+/// Bytes of a file with certificates or a key.
+const PEM_MAX: u64 = 1024 * 1024;
 
 /// Where the HTTP API listens, and to whom.
 #[derive(Debug, Clone, Args)]
@@ -40,6 +39,14 @@ pub(super) struct ListenArgs {
     /// changes.
     #[arg(long, value_name = "FILE", env = "DQHOST_TOKENS")]
     pub tokens: Option<PathBuf>,
+    /// Speak TLS with the certificate of this file, in PEM
+    ///
+    /// The certificates that lead to its issuer follow it. The file is read again when it changes.
+    #[arg(long, value_name = "FILE", env = "DQHOST_TLS_CERT")]
+    pub tls_cert: Option<PathBuf>,
+    /// The private key of the certificate, in PEM
+    #[arg(long, value_name = "FILE", env = "DQHOST_TLS_KEY")]
+    pub tls_key: Option<PathBuf>,
     /// Refuse a payload of more bytes over HTTP
     #[arg(long, value_name = "BYTES", default_value_t = PAYLOAD_MAX_DEFAULT,
         env = "DQHOST_MAX_PAYLOAD", value_parser = number::from::<usize>(0..=1 << 30))]
@@ -50,13 +57,25 @@ impl ListenArgs {
     /// Refuses what would let other machines in without a token, and what does nothing without an
     /// address.
     pub(super) fn check(&self) -> Result<(), Usage> {
-        match (&self.listen, &self.tokens) {
-            (Some(address), None) if !address.is_local() => Err(Usage(format!(
+        if self.tls_cert.is_some() != self.tls_key.is_some() {
+            return Err(Usage(
+                "TLS needs a certificate and its key: give both --tls-cert and --tls-key"
+                    .to_owned(),
+            ));
+        }
+        match &self.listen {
+            Some(address) if !address.is_local() && self.tokens.is_none() => Err(Usage(format!(
                 "other machines can connect to {address}: give --tokens FILE, or listen on \
                  127.0.0.1:PORT or unix:PATH"
             ))),
-            (None, Some(_)) => Err(Usage(
+            Some(ListenAddr::Unix(_)) if self.tls_cert.is_some() => Err(Usage(
+                "a Unix socket has no TLS: leave --tls-cert and --tls-key out".to_owned(),
+            )),
+            None if self.tokens.is_some() => Err(Usage(
                 "--tokens is for --listen: give it as well".to_owned(),
+            )),
+            None if self.tls_cert.is_some() => Err(Usage(
+                "--tls-cert is for --listen: give it as well".to_owned(),
             )),
             _ => Ok(()),
         }
@@ -78,7 +97,11 @@ pub(super) async fn start(
     store: impl Future<Output = anyhow::Result<Arc<dyn Store>>> + Send + 'static,
     host: Option<HostView>,
 ) -> anyhow::Result<Listening> {
-    let tokens = args.tokens.clone().map(TokenFile::open).transpose()?;
+    let tokens = args.tokens.clone().map(tokens).transpose()?;
+    let certificate = match (&args.tls_cert, &args.tls_key) {
+        (Some(cert), Some(key)) => Some(certificate(cert, key)?),
+        _ => None,
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(THREADS)
         .thread_name("http api")
@@ -101,20 +124,36 @@ pub(super) async fn start(
         Listener::bind(address)
             .map_err(|error| Usage(format!("cannot listen on {address}: {error}")))?
     };
-    tracing::info!(address = %listener.address(), store = store.describe(), "listening");
+    let shown = match listener.address() {
+        ListenAddr::Tcp(at) if certificate.is_some() => format!("https://{at}"),
+        address => address.to_string(),
+    };
+    tracing::info!(address = shown, store = store.describe(), "listening");
     listening.address = listener.address().clone();
-    let known = tokens.as_ref().map(|file| Arc::clone(&file.tokens));
-    if let Some(file) = tokens {
-        runtime.spawn(file.keep());
+    if certificate.is_none() && !listening.address.is_local() {
+        tracing::warn!(
+            "tokens and messages cross the network in the clear: give --tls-cert and --tls-key, or put a \
+             proxy with TLS in front"
+        );
     }
+    let tokens = tokens.map(|file| keep(runtime, file));
+    let certificate = certificate.map(|file| keep(runtime, file));
     let api = HttpApi {
         store,
-        tokens: known,
+        tokens,
+        certificate,
         max_payload: args.max_payload,
         host,
     };
     listening.served = runtime.spawn(api.serve(listener, stopped));
     Ok(listening)
+}
+
+/// What the files say, kept up to date on the threads of the API.
+fn keep<T: Send + Sync + 'static>(runtime: &Runtime, file: Kept<T>) -> Arc<RwLock<Arc<T>>> {
+    let value = Arc::clone(&file.value);
+    runtime.spawn(file.keep());
+    value
 }
 
 impl Listening {
@@ -138,78 +177,28 @@ impl Drop for Listening {
     }
 }
 
-/// The file of tokens, and what it said last.
-struct TokenFile {
-    path: PathBuf,
-    tokens: SharedTokens,
-    read: Option<Stamp>,
+/// The tokens of a file.
+fn tokens(path: PathBuf) -> Result<Kept<Tokens>, Usage> {
+    Kept::open("the tokens", vec![path], FILE_MAX, |files| {
+        let bytes = files.concat();
+        let text = String::from_utf8(bytes).map_err(|_| "it is not text".to_owned())?;
+        Tokens::parse(&text)
+    })
 }
 
-/// What changes when a file does.
-type Stamp = (SystemTime, u64);
-
-fn stamp(path: &Path) -> Option<Stamp> {
-    let found = std::fs::metadata(path).ok()?;
-    Some((found.modified().ok()?, found.len()))
-}
-
-fn read(path: &Path) -> Result<Tokens, String> {
-    let bytes = files::read_named(path, FILE_MAX).map_err(|error| error.to_string())?;
-    if bytes.len() as u64 > FILE_MAX {
-        return Err(format!("it has more than {FILE_MAX} bytes"));
-    }
-    let text = String::from_utf8(bytes).map_err(|_| "it is not text".to_owned())?;
-    Tokens::parse(&text)
-}
-
-impl TokenFile {
-    fn open(path: PathBuf) -> Result<Self, Usage> {
-        let shown = path.display().to_string();
-        let read_at = stamp(&path);
-        let tokens = read(&path).map_err(|error| {
-            Usage(format!(
-                "the tokens in {} cannot be used: {error}",
-                printable(&shown)
-            ))
-        })?;
-        Ok(Self {
-            path,
-            tokens: Arc::new(RwLock::new(Arc::new(tokens))),
-            read: read_at,
-        })
-    }
-
-    /// Reads the file again when it has changed. One that is wrong changes nothing, and is told of.
-    async fn keep(self) {
-        let Self {
-            path,
-            tokens,
-            mut read,
-        } = self;
-        loop {
-            tokio::time::sleep(TOKENS_EVERY).await;
-            let (path, known) = (path.clone(), read);
-            // A disk may hang.
-            let looked = tokio::task::spawn_blocking(move || again(&path, known)).await;
-            let Ok(Some((stamp, found))) = looked else {
-                continue;
-            };
-            read = stamp;
-            match found {
-                Ok(found) => {
-                    *tokens.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(found);
-                    tracing::info!("the tokens were read again");
-                }
-                Err(error) => tracing::error!("the tokens stay as they were: {error}"),
-            }
-        }
-    }
-}
-
-/// What a file says that is not as it was.
-fn again(path: &Path, known: Option<Stamp>) -> Option<(Option<Stamp>, Result<Tokens, String>)> {
-    let now = stamp(path);
-    (now != known).then(|| (now, read(path)))
+/// The certificate and the key of two files.
+fn certificate(certificate: &Path, key: &Path) -> Result<Kept<Certificate>, Usage> {
+    files::warn_if_public("the key of the certificate", key);
+    let paths = vec![certificate.to_owned(), key.to_owned()];
+    Kept::open(
+        "the certificate and its key",
+        paths,
+        PEM_MAX,
+        |files| match files {
+            [certificate, key] => Certificate::from_pem(certificate, key),
+            _ => Err("two files are needed".to_owned()),
+        },
+    )
 }
 
 /// The HTTP API, if it is asked for, with a store of its own. Handlers do not reach it.

@@ -4,7 +4,6 @@
 //! signal. It keeps no state that a crash could damage: a host that starts again loads the files.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
@@ -14,6 +13,7 @@ use std::time::Duration;
 use anyhow::Context;
 
 use super::handlers::{Loader, Plan};
+use super::watched::Watched;
 use crate::host::CurrentHandler;
 use crate::runtime::{ComponentFile, Handler, HandlerError};
 
@@ -66,7 +66,7 @@ impl Reloader {
                 Err(RecvTimeoutError::Disconnected) => return,
             };
             for path in &paths {
-                if is_asked || watched.entry(path).or_default().has_changed(path) {
+                if is_asked || watched.entry(path).or_default().have_changed(&[path]) {
                     // A bug costs this file, and not the thread.
                     let _ = catch_unwind(AssertUnwindSafe(|| self.reload(path)));
                 }
@@ -113,7 +113,7 @@ impl Reloader {
         loaded: &mut Option<Result<Arc<Handler>, HandlerError>>,
     ) -> Result<(), HandlerError> {
         let (queue, digest) = (current.queue(), &*file.digest);
-        plan.sandbox.check(file)?;
+        plan.sandbox.check(&file.name, &file.digest)?;
         if current.get().digest() == digest {
             tracing::info!(%queue, handler = digest, "the handler has not changed");
             current.note_refusal(None);
@@ -125,76 +125,5 @@ impl Reloader {
         current.replace(plan.handler(&handler));
         tracing::info!(%queue, handler = digest, "the handler was replaced");
         Ok(())
-    }
-}
-
-/// What tells two states of a file apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
-    device: u64,
-    inode: u64,
-    size: u64,
-    written: (i64, i64),
-    changed: (i64, i64),
-}
-
-impl Stamp {
-    /// None if there is no file.
-    fn of(path: &Path) -> Option<Self> {
-        let file = std::fs::metadata(path).ok()?;
-        Some(Self {
-            device: file.dev(),
-            inode: file.ino(),
-            size: file.size(),
-            written: (file.mtime(), file.mtime_nsec()),
-            changed: (file.ctime(), file.ctime_nsec()),
-        })
-    }
-}
-
-/// What is known of a watched file.
-#[derive(Debug, Default)]
-struct Watched {
-    /// At the last look; none before the first, or without a file.
-    seen: Option<Stamp>,
-    /// When it was last taken over or refused.
-    taken: Option<Stamp>,
-}
-
-impl Watched {
-    /// True when it is another than was taken last, and the same as at the last look.
-    fn has_changed(&mut self, path: &Path) -> bool {
-        let now = Stamp::of(path);
-        let is_steady = std::mem::replace(&mut self.seen, now) == now;
-        is_steady && std::mem::replace(&mut self.taken, now) != now
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tempfile::TempDir;
-
-    #[test]
-    fn a_watched_file_is_taken_once_when_it_has_stopped_changing() {
-        let folder = TempDir::new().unwrap();
-        let path = folder.path().join("handler.wasm");
-        std::fs::write(&path, "a").unwrap();
-        let mut watched = Watched::default();
-        let mut looks = |count: usize| -> Vec<bool> {
-            (0..count).map(|_| watched.has_changed(&path)).collect()
-        };
-        assert_eq!(looks(4), [false, true, false, false]);
-        std::fs::write(&path, "ab").unwrap();
-        assert_eq!(looks(1), [false]);
-        std::fs::write(&path, "abc").unwrap();
-        assert_eq!(looks(3), [false, true, false]);
-        // Another file of the same name and length.
-        let other = folder.path().join("other.wasm");
-        std::fs::write(&other, "xyz").unwrap();
-        std::fs::rename(&other, &path).unwrap();
-        assert_eq!(looks(3), [false, true, false]);
-        std::fs::remove_file(&path).unwrap();
-        assert_eq!(looks(3), [false, true, false]);
     }
 }

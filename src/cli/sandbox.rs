@@ -181,22 +181,21 @@ impl SandboxArgs {
         path: &Path,
     ) -> Result<ComponentFile, HandlerError> {
         let file = runtime.read(path)?;
-        self.check(&file)?;
+        self.check(&file.name, &file.digest)?;
         Ok(file)
     }
 
     /// Refuses a file with another digest than those that may be loaded.
-    pub(super) fn check(&self, file: &ComponentFile) -> Result<(), HandlerError> {
-        if self.handler_digest.is_empty() || self.handler_digest.iter().any(|d| **d == *file.digest)
-        {
+    pub(super) fn check(&self, name: &str, digest: &str) -> Result<(), HandlerError> {
+        let wanted = &self.handler_digest;
+        if wanted.is_empty() || wanted.iter().any(|wanted| **wanted == *digest) {
             return Ok(());
         }
         Err(HandlerError::Invalid {
             reason: format!(
-                "its digest is sha256:{}, which is not the one of --handler-digest",
-                file.digest
+                "its digest is sha256:{digest}, which is not the one of --handler-digest"
             ),
-            path: file.name.clone(),
+            path: name.to_owned(),
         })
     }
 }

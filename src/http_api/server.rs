@@ -12,11 +12,13 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustix::process::{Resource, getrlimit};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use super::listener::{Accepted, Listener, Peer};
 use super::timed::TimedStream;
+use super::tls::{Certificate, SharedCertificate};
 
 /// How long the head of a request may take to arrive, and how long a connection may be idle.
 const HEADER_LIMIT: Duration = Duration::from_secs(10);
@@ -48,7 +50,12 @@ fn connections_max() -> usize {
 }
 
 /// Serves until `stop` is true, then ends what has begun within 5 s.
-pub(super) async fn serve(listener: Listener, router: Router, mut stop: watch::Receiver<bool>) {
+pub(super) async fn serve(
+    listener: Listener,
+    router: Router,
+    certificate: Option<SharedCertificate>,
+    mut stop: watch::Receiver<bool>,
+) {
     let connections = Arc::new(Semaphore::new(connections_max()));
     let mut tasks = JoinSet::new();
     loop {
@@ -66,16 +73,21 @@ pub(super) async fn serve(listener: Listener, router: Router, mut stop: watch::R
             }
         };
         let Ok(permit) = Arc::clone(&connections).try_acquire_owned() else {
-            refuse(accepted).await;
+            if certificate.is_none() {
+                refuse(accepted).await;
+            }
             continue;
         };
-        let (router, stop) = (router.clone(), stop.clone());
+        let (router, stop, certificate) = (router.clone(), stop.clone(), certificate.clone());
         tasks.spawn(async move {
-            match accepted {
-                Accepted::Tcp(stream, ip) => {
+            match (accepted, certificate) {
+                (Accepted::Tcp(stream, ip), None) => {
                     connection(stream, Peer::Tcp(ip), router, stop).await;
                 }
-                Accepted::Unix(stream) => connection(stream, Peer::Unix, router, stop).await,
+                (Accepted::Tcp(stream, ip), Some(certificate)) => {
+                    secured(stream, &certificate, Peer::Tcp(ip), router, stop).await;
+                }
+                (Accepted::Unix(stream), _) => connection(stream, Peer::Unix, router, stop).await,
             }
             drop(permit);
         });
@@ -99,6 +111,22 @@ async fn refuse(accepted: Accepted) {
         }
     };
     let _ = tokio::time::timeout(Duration::from_millis(10), write).await;
+}
+
+async fn secured(
+    stream: TcpStream,
+    certificate: &SharedCertificate,
+    peer: Peer,
+    router: Router,
+    mut stop: watch::Receiver<bool>,
+) {
+    let accepted = tokio::select! {
+        accepted = Certificate::accept(certificate, stream) => accepted,
+        () = stopped(&mut stop) => None,
+    };
+    if let Some(stream) = accepted {
+        connection(stream, peer, router, stop).await;
+    }
 }
 
 async fn connection<S>(stream: S, peer: Peer, router: Router, mut stop: watch::Receiver<bool>)

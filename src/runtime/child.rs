@@ -19,6 +19,14 @@ use crate::text::printable;
 /// The command of the program that compiles as a child, followed by the limits in JSON.
 pub const CHILD_COMMAND: &str = "compile-child";
 
+/// What such a child has in its environment beside the threads: the allocator takes from the system what
+/// it uses, and no more, and gives it back. Without it, it takes more than the limits allow at its start.
+pub const CHILD_ENVIRONMENT: [(&str, &str); 3] = [
+    ("MIMALLOC_DISALLOW_ARENA_ALLOC", "1"),
+    ("MIMALLOC_ARENA_EAGER_COMMIT", "0"),
+    ("MIMALLOC_PAGE_COMMIT_ON_DEMAND", "1"),
+];
+
 /// Threads that compile: each takes memory beside what the component needs.
 const THREADS_MAX: usize = 4;
 
@@ -52,10 +60,7 @@ fn command(program: &Path, limits: &Limits) -> io::Result<Command> {
         .arg(serde_json::to_string(limits)?)
         // A secret of the environment is none of its business.
         .env_clear()
-        // The allocator takes from the system what it uses, and no more, and gives it back.
-        .env("MIMALLOC_DISALLOW_ARENA_ALLOC", "1")
-        .env("MIMALLOC_ARENA_EAGER_COMMIT", "0")
-        .env("MIMALLOC_PAGE_COMMIT_ON_DEMAND", "1")
+        .envs(CHILD_ENVIRONMENT)
         .env("RAYON_NUM_THREADS", threads().to_string())
         // Keys of the terminal are for this process.
         .process_group(0)

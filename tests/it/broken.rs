@@ -9,7 +9,7 @@ use dqhost::store::{
 };
 use rustix::process::Signal;
 
-use crate::contract::outbox::{ack_with, to};
+use crate::contract::settle::outbox::{ack_with, to};
 use crate::contract::tools::*;
 use crate::support::{Host, RedisServer, eventually, guest, run, stats, stderr, stdout};
 

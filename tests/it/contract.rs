@@ -10,14 +10,20 @@ use tempfile::TempDir;
 
 use crate::support::RedisServer;
 
-mod dead;
+mod audit;
 mod deliver;
+mod discover;
+mod hosts;
+mod inspect;
 mod keyed;
 mod limits;
 mod manage;
-pub(crate) mod outbox;
 mod send;
+pub(crate) mod settle;
 pub(crate) mod tools;
+mod transfer;
+
+use settle::outbox;
 
 /// A store to test, empty, with whatever it needs to live.
 pub(crate) trait Fixture: Sized {
@@ -92,26 +98,17 @@ macro_rules! contract {
                 send: a_window_lasts_from_the_due_time_and_then_ends,
                 send: payloads_and_headers_come_back_as_they_were_sent,
                 send: a_large_batch_is_accepted_whole,
-                send: what_waits_can_be_cancelled_and_nothing_else,
-                send: the_queue_is_listed_once_it_was_used,
                 deliver: messages_are_promoted_when_due_and_never_before,
                 deliver: the_store_tells_when_there_is_something_to_do,
                 deliver: messages_are_reserved_oldest_first,
                 deliver: retries_can_be_reserved_first,
                 deliver: nothing_is_reserved_twice,
-                deliver: an_ack_leaves_nothing,
-                deliver: a_nack_without_delay_waits_in_retry,
-                deliver: a_nack_with_a_delay_waits_in_pending_and_comes_back_as_a_retry,
-                deliver: a_message_runs_as_often_as_its_retries_and_once_more,
                 deliver: a_lease_that_ended_costs_an_attempt,
                 deliver: a_message_whose_leases_keep_ending_dies,
                 deliver: an_extended_lease_does_not_end,
                 deliver: a_release_gives_the_attempt_back_and_goes_first,
-                deliver: a_stale_claim_changes_nothing,
-                deliver: a_claim_is_settled_once,
-                deliver: a_stale_claim_in_a_batch_hides_no_current_one,
-                deliver: a_mixed_batch_is_answered_in_order,
                 deliver: one_step_moves_a_bounded_number,
+                deliver: a_wait_ends_with_a_send,
                 limits: a_rate_lets_its_burst_go_and_holds_the_rest_in_line,
                 limits: a_rate_goes_on_by_the_clock_of_the_store,
                 limits: so_many_run_at_a_time_whoever_has_them,
@@ -127,37 +124,48 @@ macro_rules! contract {
                 keyed: what_is_set_aside_is_found_cancelled_and_rescheduled,
                 keyed: a_key_with_many_messages_keeps_no_other_waiting,
                 keyed: whoever_reserves_without_limits_takes_what_is_in_line,
+                settle: an_ack_leaves_nothing,
+                settle: a_nack_without_delay_waits_in_retry,
+                settle: a_nack_with_a_delay_waits_in_pending_and_comes_back_as_a_retry,
+                settle: a_message_runs_as_often_as_its_retries_and_once_more,
+                settle: a_stale_claim_changes_nothing,
+                settle: a_claim_is_settled_once,
+                settle: a_stale_claim_in_a_batch_hides_no_current_one,
+                settle: a_mixed_batch_is_answered_in_order,
+                settle: a_reject_is_final,
+                settle: the_history_is_bounded,
                 outbox: an_ack_takes_messages_to_its_own_and_to_other_queues,
                 outbox: only_an_ack_that_is_done_sends,
                 outbox: an_id_that_lives_is_not_sent_along_again,
                 outbox: a_full_outbox_is_accepted_whole,
                 outbox: a_batch_with_outboxes_is_answered_in_order,
                 outbox: a_wait_ends_with_what_an_ack_sends,
-                dead: a_reject_is_final,
-                dead: a_dead_letter_keeps_what_is_known,
-                dead: a_redrive_is_a_new_message_with_the_whole_budget,
-                dead: a_redrive_can_set_the_retries,
-                dead: a_deleted_dead_letter_is_gone,
-                dead: dead_letters_past_their_retention_are_named,
-                dead: dead_letters_are_listed_latest_first_in_pages,
-                dead: what_is_no_dead_letter_yet_is_listed_in_pages,
-                dead: the_history_is_bounded,
-                dead: hosts_are_seen_until_they_leave,
-                dead: hosts_tell_how_long_ago_they_were_seen,
-                dead: a_wait_ends_with_a_send,
+                hosts: hosts_are_seen_until_they_leave,
+                hosts: hosts_tell_how_long_ago_they_were_seen,
+                inspect: an_overview_tells_how_a_queue_stands,
+                inspect: due_times_are_counted_by_span,
+                inspect: what_was_due_at_once_is_as_old_as_its_id,
+                inspect: of_many_that_have_failed_a_part_is_looked_at,
+                inspect: an_empty_payload_is_listed_as_empty,
+                inspect: what_is_no_dead_letter_yet_is_listed_in_pages,
+                inspect: dead_letters_are_listed_latest_first_in_pages,
+                inspect: a_dead_letter_keeps_what_is_known,
+                discover: the_queue_is_listed_once_it_was_used,
+                manage: what_waits_can_be_cancelled_and_nothing_else,
                 manage: a_paused_queue_gives_nothing_and_goes_on_with_the_rest,
                 manage: a_queue_can_be_paused_before_its_first_message,
                 manage: a_wait_ends_when_a_queue_is_resumed,
-                manage: an_overview_tells_how_a_queue_stands,
-                manage: due_times_are_counted_by_span,
-                manage: what_was_due_at_once_is_as_old_as_its_id,
-                manage: an_empty_payload_is_listed_as_empty,
-                manage: of_many_that_have_failed_a_part_is_looked_at,
                 manage: what_waits_can_be_made_due_now,
                 manage: what_waits_can_be_put_off_and_brought_forward,
                 manage: a_wait_ends_when_a_message_is_brought_forward,
+                manage: a_redrive_is_a_new_message_with_the_whole_budget,
+                manage: a_redrive_can_set_the_retries,
                 manage: an_edited_redrive_is_a_new_message_and_keeps_the_dead_letter,
-                manage: an_audit_of_what_is_right_finds_nothing_and_changes_nothing,
+                manage: a_deleted_dead_letter_is_gone,
+                manage: dead_letters_past_their_retention_are_named,
+                audit: an_audit_of_what_is_right_finds_nothing_and_changes_nothing,
+                transfer: what_leaves_is_out_of_reach_until_it_has_gone,
+                transfer: what_arrives_is_out_of_reach_until_it_has_come,
             }
         })*
     };

@@ -14,7 +14,7 @@ use dqhost::store::{BATCH_MAX, DueSpan, Settlement};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-use crate::contract::outbox::{ack_with, in_flight, to};
+use crate::contract::settle::outbox::{ack_with, in_flight, to};
 use crate::contract::tools::*;
 use crate::support::{
     Host, PATIENCE, RedisServer, dqhost, eventually, expect, feed, guest, run, stats, stderr,
@@ -168,7 +168,7 @@ fn file_of_schema_1(path: &Path) {
     let old = Connection::open(path).unwrap();
     old.execute_batch("PRAGMA auto_vacuum = INCREMENTAL")
         .unwrap();
-    let schema = include_str!("../../src/store/sqlite/schema.sql");
+    let schema = include_str!("../../src/store/sqlite/migrations/1.sql");
     old.execute_batch(schema).unwrap();
     old.execute_batch(
         "PRAGMA application_id = 0x6471686f;

@@ -7,6 +7,7 @@ mod openapi;
 mod send;
 mod steer;
 mod stop;
+mod tls;
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};

@@ -140,7 +140,7 @@ async fn people_step_in(
 
 /// An ack that takes messages along to its own queue; all is as before in the end.
 async fn ack_and_send_within_the_queue(store: &dyn dqhost::store::Store) {
-    use crate::contract::outbox::{ack_with, other, to};
+    use crate::contract::settle::outbox::{ack_with, other, to};
     use crate::contract::tools::*;
     use dqhost::message::{Due, NewMessage};
     use dqhost::store::{First, Limits, Reservation, Settled};

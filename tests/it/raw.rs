@@ -13,7 +13,7 @@ use futures_util::future::join_all;
 use rustix::process::Signal;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::contract::outbox::{ack_with, in_flight, other, to};
+use crate::contract::settle::outbox::{ack_with, in_flight, other, to};
 use crate::contract::tools::*;
 use crate::support::{RedisServer, eventually};
 

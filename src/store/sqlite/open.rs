@@ -25,13 +25,15 @@ const SQLITE_VERSION_MIN: i32 = 3_051_003;
 /// "dqho", in the header of our files.
 const APPLICATION_ID: i32 = 0x6471_686f;
 
-/// What makes a file of schema N one of schema N + 1, from none at all.
-const MIGRATIONS: [&str; 5] = [
-    include_str!("schema.sql"),
-    include_str!("schema_2.sql"),
-    include_str!("schema_3.sql"),
-    include_str!("schema_4.sql"),
-    include_str!("schema_5.sql"),
+/// What a new file has.
+const SCHEMA: &str = include_str!("schema.sql");
+
+/// What makes a file of schema 1 one of schema 2, and so on. The whole of them leads to [`SCHEMA`].
+const MIGRATIONS: [&str; 4] = [
+    include_str!("migrations/2.sql"),
+    include_str!("migrations/3.sql"),
+    include_str!("migrations/4.sql"),
+    include_str!("migrations/5.sql"),
 ];
 
 /// The most bytes that the write-ahead log keeps once its content is in the file.
@@ -258,7 +260,7 @@ fn connect_again(path: &Path, durability: Durability) -> rusqlite::Result<Connec
 }
 
 /// On macOS a plain flush leaves the data in the drive's own cache, which a power cut empties. Elsewhere
-/// these settings tx nothing.
+/// these settings change nothing.
 fn flush_drive(connection: &Connection, durability: Durability) -> rusqlite::Result<()> {
     let is_full = durability == Durability::Full;
     connection.pragma_update(None, "fullfsync", is_full)?;
@@ -302,7 +304,7 @@ fn use_log(connection: &Connection) -> rusqlite::Result<String> {
 /// Brings the schema up to date, in one transaction: of two processes that come at once the second
 /// finds it done, and a crash leaves it as it was.
 fn migrate(connection: &mut Connection) -> Result<(), Failure> {
-    let known = MIGRATIONS.len();
+    let known = MIGRATIONS.len() + 1;
     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let version: i64 = tx.pragma_query_value(None, "user_version", |row| row.get(0))?;
     let version = usize::try_from(version).unwrap_or(usize::MAX);
@@ -312,10 +314,15 @@ fn migrate(connection: &mut Connection) -> Result<(), Failure> {
              that version"
         )));
     }
-    if version < known {
-        for step in &MIGRATIONS[version..] {
-            tx.execute_batch(step)?;
+    match version.checked_sub(1) {
+        None => tx.execute_batch(SCHEMA)?,
+        Some(done) => {
+            for step in &MIGRATIONS[done..] {
+                tx.execute_batch(step)?;
+            }
         }
+    }
+    if version < known {
         tx.pragma_update(None, "application_id", APPLICATION_ID)?;
         tx.pragma_update(
             None,
@@ -352,6 +359,52 @@ mod tests {
                 );
             }
         }
+    }
+
+    /// All that is in a file: for each table and index its columns in order, and the words of its text in
+    /// any order, since a column that was added stands elsewhere than one of the first day.
+    fn shape(connection: &Connection) -> Vec<(String, Vec<String>, Vec<String>)> {
+        let names = "SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name";
+        let mut statement = connection.prepare(names).unwrap();
+        let rows = statement.query_map([], |row| {
+            Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
+        });
+        let rows: Vec<(String, String)> = rows.unwrap().map(Result::unwrap).collect();
+        let columns = |name: &str| -> Vec<String> {
+            let mut columns = connection
+                .prepare("SELECT name FROM pragma_table_xinfo(?1)")
+                .unwrap();
+            let names = columns.query_map([name], |row| row.get(0)).unwrap();
+            names.map(Result::unwrap).collect()
+        };
+        let words = |sql: &str| {
+            let code = sql.lines().map(|line| line.split("--").next().unwrap());
+            let code: String = code.collect::<Vec<_>>().join(" ").replace(',', " , ");
+            let mut words: Vec<String> = code.split_whitespace().map(str::to_owned).collect();
+            words.sort();
+            words
+        };
+        let shape = rows
+            .into_iter()
+            .map(|(name, sql)| (name.clone(), columns(&name), words(&sql)));
+        shape.collect()
+    }
+
+    #[test]
+    fn the_migrations_lead_to_what_a_new_file_has() {
+        let new = connect(None, Durability::Normal).map_err(|_| ()).unwrap();
+        let mut old = Connection::open_in_memory().unwrap();
+        old.execute_batch(include_str!("migrations/1.sql")).unwrap();
+        old.pragma_update(None, "user_version", 1).unwrap();
+        assert_ne!(shape(&old), shape(&new));
+        migrate(&mut old).map_err(|_| ()).unwrap();
+        assert_eq!(shape(&old), shape(&new));
+        let version = |connection: &Connection| -> i64 {
+            connection
+                .pragma_query_value(None, "user_version", |row| row.get(0))
+                .unwrap()
+        };
+        assert_eq!(version(&old), version(&new));
     }
 
     #[test]

@@ -95,7 +95,7 @@ fn oldest_ready_ms(connection: &Connection, row: &QueueRow) -> rusqlite::Result<
 
 /// Messages in pending, unack and retry that have failed before.
 fn failed(connection: &Connection, row: &QueueRow) -> rusqlite::Result<FailedSample> {
-    // The index is named so that a tx of either makes this an error and not a walk over all.
+    // The index is named so that a change of either makes this an error and not a walk over all.
     let mut messages: Vec<Failing> = connection
         .prepare_cached(
             "SELECT state, failed, retries_left FROM messages INDEXED BY messages_failed

@@ -1,7 +1,8 @@
--- The file of the embedded store, schema 1: what a new file starts with, and never changed, since
--- there are files of it. What came after is in schema_N.sql. All times are unix milliseconds.
+-- The file of the embedded store, as it is now: what a new file starts with. All times are unix
+-- milliseconds unless a name ends with _us. Whoever changes it writes migrations/N.sql for the files that
+-- are there, and adds it in open.rs; a test compares the two.
 --
--- A row with a large payload is cheap to tx only while its size stays the same: then SQLite
+-- A row with a large payload is cheap to change only while its size stays the same: then SQLite
 -- writes the page that changes and not the payload again. So what changes between a send and an ack
 -- is a number that takes as many bytes before as after: six for times, places and tokens (these two
 -- count from 2^40), one for a state (0 and 1 would take none).
@@ -32,6 +33,7 @@ CREATE TABLE queues (
   redriven  INTEGER NOT NULL DEFAULT 0,
   cancelled INTEGER NOT NULL DEFAULT 0,
   deleted   INTEGER NOT NULL DEFAULT 0,
+  paused    INTEGER NOT NULL DEFAULT 0 CHECK (paused IN (0, 1)),
   CHECK ((moving > 0) <= (peer IS NOT NULL))
 ) STRICT;
 
@@ -58,6 +60,8 @@ CREATE TABLE messages (
   CHECK (payload IS NOT NULL OR state >= 6)
 ) STRICT;
 CREATE INDEX messages_in_line ON messages (queue, state, place);
+-- Few messages have failed, and a query must say `failed > 0` to use it.
+CREATE INDEX messages_failed ON messages (queue, state) WHERE failed > 0;
 
 -- Who serves a queue, for people: nothing depends on it.
 CREATE TABLE hosts (
@@ -67,3 +71,42 @@ CREATE TABLE hosts (
   info    TEXT NOT NULL,                -- JSON
   PRIMARY KEY (queue, host)
 ) STRICT, WITHOUT ROWID;
+
+-- Ids that are sent once, also when their messages are gone.
+CREATE TABLE dedup (
+  queue    INTEGER NOT NULL REFERENCES queues,
+  id       TEXT NOT NULL,
+  until_ms INTEGER NOT NULL,            -- so long a send with it finds it there
+  PRIMARY KEY (queue, id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX dedup_until ON dedup (queue, until_ms);
+
+-- What the limits of a queue remember.
+CREATE TABLE limits (
+  queue INTEGER NOT NULL REFERENCES queues,
+  name  TEXT NOT NULL,                  -- rate: when the next one comes by the rate (TAT)
+                                        -- until: so long what waits counts as held back
+  at_us INTEGER NOT NULL,               -- unix microseconds
+  PRIMARY KEY (queue, name)
+) STRICT, WITHOUT ROWID;
+
+-- Limits for each value of a header. Hints, which are checked before use: what is set aside is pending.
+CREATE TABLE limited (
+  queue  INTEGER NOT NULL REFERENCES queues,
+  id     TEXT NOT NULL,                 -- set aside while it is pending with this due time
+  key    TEXT NOT NULL,                 -- the value of the header, empty without one
+  place  INTEGER NOT NULL,              -- order within the key
+  due_ms INTEGER NOT NULL,
+  PRIMARY KEY (queue, id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX limited_in_line ON limited (queue, key, place);
+
+CREATE TABLE limit_keys (
+  queue   INTEGER NOT NULL REFERENCES queues,
+  key     TEXT NOT NULL,
+  look_us INTEGER NOT NULL,             -- when to look at it next, unix microseconds
+  tat_us  INTEGER NOT NULL,             -- when its next one comes by the rate (TAT), unix microseconds
+  holders TEXT NOT NULL,                -- JSON, ids that occupy the key
+  PRIMARY KEY (queue, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX limit_keys_look ON limit_keys (queue, look_us);

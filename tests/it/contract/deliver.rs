@@ -1,11 +1,12 @@
-//! The way of a message through a host's hands.
+//! From pending to ready and in flight, and leases.
 
 use std::time::Duration;
 
-use dqhost::message::{Claim, Due, HistoryEntry, NewMessage, State};
+use dqhost::message::{Due, NewMessage, State};
 use dqhost::store::{BATCH_MAX, First, Settled, Settlement, Store};
 
 use super::tools::*;
+use crate::support::PATIENCE;
 
 pub(crate) async fn messages_are_promoted_when_due_and_never_before(store: &dyn Store) {
     let delay = Duration::from_millis(40);
@@ -89,75 +90,6 @@ pub(crate) async fn nothing_is_reserved_twice(store: &dyn Store) {
     assert!(reserve(store, 0, LONG).await.is_empty());
 }
 
-pub(crate) async fn an_ack_leaves_nothing(store: &dyn Store) {
-    let id = send(store, "a", Due::In(SHORT), 3).await;
-    advance_until(store, |advanced| advanced.promoted == 1).await;
-    let claim = reserve_one(store, LONG).await.claim;
-    settle(store, &claim, nack(None)).await;
-    let claim = reserve_one(store, LONG).await.claim;
-    assert_eq!(settle(store, &claim, Settlement::ACK).await, Settled::Done);
-    assert_eq!(depths(store).await, [0; 5]);
-    assert_eq!(store.get(&queue(), &id).await.unwrap(), None);
-    let totals = store.counts(&queue()).await.unwrap().totals;
-    assert_eq!((totals.sent, totals.acked, totals.nacked), (1, 1, 1));
-}
-
-pub(crate) async fn a_nack_without_delay_waits_in_retry(store: &dyn Store) {
-    let id = send(store, "a", Due::NOW, 3).await;
-    let claim = reserve_one(store, LONG).await.claim;
-    assert_eq!(settle(store, &claim, nack(None)).await, Settled::Done);
-    assert_eq!(depths(store).await, [0, 0, 0, 1, 0]);
-    let record = store.get(&queue(), &id).await.unwrap().unwrap();
-    assert_eq!(
-        (record.state, record.attempts, record.retries_left),
-        (State::Retry, 1, 2)
-    );
-    assert_eq!(record.history, [HistoryEntry::Attempt(attempt("not now"))]);
-    let delivery = reserve_one(store, LONG).await;
-    assert_eq!((delivery.attempt, delivery.attempts_max), (2, 4));
-    assert_ne!(delivery.claim.token, claim.token);
-}
-
-pub(crate) async fn a_nack_with_a_delay_waits_in_pending_and_comes_back_as_a_retry(
-    store: &dyn Store,
-) {
-    let id = send(store, "a", Due::NOW, 3).await;
-    let claim = reserve_one(store, LONG).await.claim;
-    let delay = Duration::from_millis(30);
-    assert_eq!(
-        settle(store, &claim, nack(Some(delay))).await,
-        Settled::Done
-    );
-    assert_eq!(depths(store).await, [1, 0, 0, 0, 0]);
-    assert!(reserve(store, 1, LONG).await.is_empty());
-    advance_until(store, |advanced| advanced.promoted == 1).await;
-    assert_eq!(depths(store).await, [0, 0, 0, 1, 0]);
-    let delivery = reserve_one(store, LONG).await;
-    assert_eq!((delivery.claim.id, delivery.attempt), (id, 2));
-    assert!(delivery.due_at_ms.is_some());
-}
-
-pub(crate) async fn a_message_runs_as_often_as_its_retries_and_once_more(store: &dyn Store) {
-    for retries in [0, 2] {
-        let id = send(store, "fails", Due::NOW, retries).await;
-        for number in 1..=retries + 1 {
-            let delivery = reserve_one(store, LONG).await;
-            assert_eq!(
-                (delivery.attempt, delivery.attempts_max),
-                (number, retries + 1)
-            );
-            assert_eq!(
-                settle(store, &delivery.claim, nack(None)).await,
-                Settled::Done
-            );
-        }
-        collect_garbage(store).await;
-        assert!(reserve(store, 1, LONG).await.is_empty());
-        let record = store.get(&queue(), &id).await.unwrap().unwrap();
-        assert_eq!((record.state, record.attempts), (State::Dead, retries + 1));
-    }
-}
-
 pub(crate) async fn a_lease_that_ended_costs_an_attempt(store: &dyn Store) {
     let id = send(store, "a", Due::NOW, 3).await;
     reserve_one(store, SHORT).await;
@@ -238,116 +170,6 @@ pub(crate) async fn a_release_gives_the_attempt_back_and_goes_first(store: &dyn 
     );
 }
 
-/// Everything that a host can say of a delivery that is not its own any more.
-async fn say_everything(store: &dyn Store, stale: &Claim) {
-    for _ in 0..2 {
-        for how in [Settlement::ACK, nack(None), nack(Some(LONG)), reject()] {
-            assert_eq!(settle(store, stale, how).await, Settled::LeaseLost);
-        }
-        let claims = [stale.clone()];
-        assert_eq!(
-            store.extend(&queue(), &claims, LONG).await.unwrap(),
-            [Settled::LeaseLost]
-        );
-        assert_eq!(
-            store.release(&queue(), &claims).await.unwrap(),
-            [Settled::LeaseLost]
-        );
-    }
-}
-
-pub(crate) async fn a_stale_claim_changes_nothing(store: &dyn Store) {
-    let id = send(store, "a", Due::NOW, 3).await;
-    let stale = reserve_one(store, SHORT).await.claim;
-    advance_until(store, |advanced| advanced.expired == 1).await;
-    say_everything(store, &stale).await;
-    assert_eq!(depths(store).await, [0, 0, 0, 1, 0]);
-    let current = reserve_one(store, LONG).await.claim;
-    let before = store.get(&queue(), &id).await.unwrap();
-    say_everything(store, &stale).await;
-    assert_eq!(store.get(&queue(), &id).await.unwrap(), before);
-    assert_eq!(
-        settle(store, &current, Settlement::ACK).await,
-        Settled::Done
-    );
-    say_everything(store, &stale).await;
-    say_everything(store, &current).await;
-    assert_eq!(depths(store).await, [0; 5]);
-}
-
-pub(crate) async fn a_claim_is_settled_once(store: &dyn Store) {
-    for how in [Settlement::ACK, nack(None), nack(Some(LONG)), reject()] {
-        send(store, "a", Due::NOW, 3).await;
-        let claim = reserve_one(store, LONG).await.claim;
-        // Twice in one batch, then again.
-        let twice = [(claim.clone(), how.clone()), (claim.clone(), how)];
-        let answers = store.settle(&queue(), &twice).await.unwrap();
-        assert_eq!(answers, [Settled::Done, Settled::LeaseLost]);
-        let before = depths(store).await;
-        say_everything(store, &claim).await;
-        assert_eq!(depths(store).await, before);
-        for delivery in reserve(store, 1, LONG).await {
-            settle(store, &delivery.claim, Settlement::ACK).await;
-        }
-    }
-}
-
-pub(crate) async fn a_stale_claim_in_a_batch_hides_no_current_one(store: &dyn Store) {
-    send(store, "a", Due::NOW, 9).await;
-    for way in 0..3 {
-        let stale = reserve_one(store, LONG).await.claim;
-        settle(store, &stale, nack(None)).await;
-        let current = reserve_one(store, LONG).await.claim;
-        let both = [stale, current];
-        let answers = match way {
-            0 => store.extend(&queue(), &both, LONG).await,
-            1 => store.release(&queue(), &both).await,
-            _ => {
-                let acks = both.clone().map(|claim| (claim, Settlement::ACK));
-                store.settle(&queue(), &acks).await
-            }
-        };
-        assert_eq!(answers.unwrap(), [Settled::LeaseLost, Settled::Done]);
-        if way == 0 {
-            store.release(&queue(), &both[1..]).await.unwrap();
-        }
-    }
-    assert_eq!(depths(store).await, [0; 5]);
-}
-
-pub(crate) async fn a_mixed_batch_is_answered_in_order(store: &dyn Store) {
-    for n in 0..5 {
-        send(store, &n.to_string(), Due::NOW, 3).await;
-    }
-    let claims: Vec<Claim> = reserve(store, 5, LONG)
-        .await
-        .into_iter()
-        .map(|d| d.claim)
-        .collect();
-    settle(store, &claims[2], Settlement::ACK).await;
-    let how = [
-        Settlement::ACK,
-        reject(),
-        nack(None),
-        nack(None),
-        Settlement::ACK,
-    ];
-    let batch: Vec<_> = claims.into_iter().zip(how).collect();
-    let answers = store.settle(&queue(), &batch).await.unwrap();
-    assert_eq!(
-        answers,
-        [
-            Settled::Done,
-            Settled::Done,
-            Settled::LeaseLost,
-            Settled::Done,
-            Settled::Done
-        ]
-    );
-    assert!(store.settle(&queue(), &[]).await.unwrap().is_empty());
-    assert_eq!(depths(store).await, [0, 0, 0, 1, 1]);
-}
-
 pub(crate) async fn one_step_moves_a_bounded_number(store: &dyn Store) {
     let count = 8 * BATCH_MAX + 1;
     let batch: Vec<NewMessage> = (0..count)
@@ -373,4 +195,25 @@ pub(crate) async fn one_step_moves_a_bounded_number(store: &dyn Store) {
     }
     assert_eq!((promoted, expired, dead_lettered), (count, count, count));
     assert_eq!(depths(store).await, [0, 0, 0, 0, count as u64]);
+}
+
+pub(crate) async fn a_wait_ends_with_a_send(store: &dyn Store) {
+    let hints = store.subscribe(&[queue()]);
+    // A first wait may end by itself, since something may have happened before it.
+    for _ in 0..3 {
+        let waited = async {
+            tokio::join!(hints.notified(), async {
+                // Until it is heard: a hint may be lost before the wait is set up.
+                for n in 0..50 {
+                    send(store, &n.to_string(), Due::NOW, 3).await;
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            });
+        };
+        tokio::time::timeout(PATIENCE, waited)
+            .await
+            .expect("no wait ended");
+    }
+    let claims: Vec<_> = reserve(store, 150, LONG).await;
+    assert_eq!(claims.len(), 150);
 }

@@ -1,39 +1,14 @@
-//! What people see of a queue and change in it.
+//! What people change: pauses, what waits, dead letters.
 
 use std::time::Duration;
 
 use dqhost::message::{Due, HistoryEntry, MessageId, NewMessage, State};
 use dqhost::store::{
-    Audit, AuditReport, BATCH_MAX, DUE_SPANS_MAX, DueAhead, FAILED_SAMPLE_MAX, FailedAt,
-    FailedSample, First, Overview, Page, Redriven, Rescheduled, Settled, Settlement, Store,
+    Cancelled, First, Page, Redriven, Rescheduled, Retention, Settled, Settlement, Store,
 };
 
 use super::tools::*;
 use crate::support::PATIENCE;
-
-async fn overview(store: &dyn Store) -> Overview {
-    store.overview(&queue()).await.unwrap()
-}
-
-async fn pause(store: &dyn Store, paused: bool) {
-    store.set_paused(&queue(), paused).await.unwrap();
-}
-
-/// Sends a message that then fails once, and says when it runs again.
-async fn send_failing(store: &dyn Store, retries: u32, delay: Option<Duration>) -> MessageId {
-    let id = send(store, "failing", Due::NOW, retries).await;
-    let delivery = reserve(store, 1, LONG).await.remove(0);
-    assert_eq!(delivery.claim.id, id);
-    settle(store, &delivery.claim, nack(delay)).await;
-    id
-}
-
-/// Due, as the store lists it.
-async fn due_of(store: &dyn Store, id: &MessageId) -> u64 {
-    let record = store.get(&queue(), id).await.unwrap().unwrap();
-    assert_eq!(record.state, State::Pending);
-    record.at_ms.unwrap()
-}
 
 /// Advances until nothing is pending.
 async fn promote_all(store: &dyn Store) {
@@ -60,6 +35,40 @@ async fn ends_a_wait(store: &dyn Store, what: impl AsyncFn()) {
             .await
             .expect("no wait ended");
     }
+}
+
+pub(crate) async fn what_waits_can_be_cancelled_and_nothing_else(store: &dyn Store) {
+    let in_flight = send(store, "in flight", Due::NOW, 3).await;
+    let failed = send(store, "failed", Due::NOW, 3).await;
+    for delivery in reserve(store, 2, LONG).await {
+        if delivery.claim.id == failed {
+            settle(store, &delivery.claim, nack(None)).await;
+        }
+    }
+    let ready = send(store, "ready", Due::NOW, 3).await;
+    let pending = send(store, "pending", Due::In(LONG), 3).await;
+    let unknown = MessageId::new();
+    let ids = [pending, ready, failed, in_flight.clone(), unknown];
+    let answers = store.cancel(&queue(), &ids).await.unwrap();
+    assert_eq!(
+        answers,
+        [
+            Cancelled::Done,
+            Cancelled::Done,
+            Cancelled::Done,
+            Cancelled::InFlight,
+            Cancelled::Unknown
+        ]
+    );
+    assert_eq!(depths(store).await, [0, 0, 1, 0, 0]);
+    for id in &ids[..3] {
+        assert_eq!(state_of(store, id).await, None);
+    }
+    assert_eq!(
+        store.cancel(&queue(), &ids[..3]).await.unwrap(),
+        [Cancelled::Unknown; 3]
+    );
+    assert_eq!(state_of(store, &in_flight).await, Some(State::Unack));
 }
 
 pub(crate) async fn a_paused_queue_gives_nothing_and_goes_on_with_the_rest(store: &dyn Store) {
@@ -129,139 +138,6 @@ pub(crate) async fn a_wait_ends_when_a_queue_is_resumed(store: &dyn Store) {
         pause(store, false).await;
     })
     .await;
-}
-
-pub(crate) async fn an_overview_tells_how_a_queue_stands(store: &dyn Store) {
-    let nothing = overview(store).await;
-    assert!(nothing.now_ms > 1_700_000_000_000, "{nothing:?}");
-    let expected = Overview {
-        now_ms: nothing.now_ms,
-        ..Overview::default()
-    };
-    assert_eq!(nothing, expected);
-
-    send(store, "dead", Due::NOW, 3).await;
-    let claim = reserve_one(store, LONG).await.claim;
-    settle(store, &claim, reject()).await;
-    collect_garbage(store).await;
-    let backing_off = send_failing(store, 3, Some(LONG)).await;
-    send_failing(store, 1, None).await;
-    assert_eq!(reserve_one(store, LONG).await.attempt, 2);
-    send_failing(store, 2, None).await;
-    let claim = reserve_one(store, LONG).await.claim;
-    settle(store, &claim, nack(None)).await;
-    send(store, "in flight", Due::NOW, 3).await;
-    assert_eq!(reserve(store, 1, LONG).await[0].attempt, 1);
-    let first = send(store, "first in line", Due::In(SHORT), 3).await;
-    let due = due_of(store, &first).await;
-    advance_until(store, |advanced| advanced.promoted == 1).await;
-    send(store, "second in line", Due::NOW, 3).await;
-    send(store, "later", Due::In(2 * LONG), 3).await;
-    pause(store, true).await;
-
-    let counts = store.counts(&queue()).await.unwrap();
-    assert_eq!(depths(store).await, [2, 2, 2, 1, 1]);
-    let overview = overview(store).await;
-    assert!(overview.now_ms >= due.max(nothing.now_ms), "{overview:?}");
-    let at = |failed, count, last| FailedAt {
-        failed,
-        count,
-        last,
-    };
-    let expected = Overview {
-        limited: 0,
-        counts,
-        paused: true,
-        now_ms: overview.now_ms,
-        next_due_ms: Some(due_of(store, &backing_off).await),
-        oldest_ready_ms: Some(due),
-        failed: FailedSample {
-            partial: false,
-            backing_off: 1,
-            by_failed: vec![at(1, 2, 1), at(2, 1, 1)],
-        },
-    };
-    assert_eq!(overview, expected);
-}
-
-pub(crate) async fn due_times_are_counted_by_span(store: &dyn Store) {
-    const HOUR: Duration = Duration::from_hours(1);
-    let ahead = async |spans| store.due_ahead(&queue(), HOUR, spans).await.unwrap();
-    let counts = |ahead: &DueAhead| -> Vec<(u64, u64)> {
-        assert!(!ahead.partial && ahead.spans.iter().all(|span| !span.is_more));
-        let both = ahead.spans.iter().map(|span| (span.count, span.failed));
-        both.collect()
-    };
-    let nothing = ahead(3).await;
-    assert!(nothing.from_ms > 1_700_000_000_000, "{nothing:?}");
-    assert_eq!(counts(&nothing), [(0, 0); 3]);
-
-    send_failing(store, 3, Some(HOUR / 2)).await;
-    for due in [HOUR / 2, HOUR / 2, HOUR * 3 / 2, HOUR * 19 / 2] {
-        send(store, "later", Due::In(due), 3).await;
-    }
-    send(store, "now", Due::NOW, 3).await;
-    let some = ahead(3).await;
-    assert!(some.from_ms >= nothing.from_ms);
-    assert_eq!(counts(&some), [(3, 1), (1, 0), (0, 0)]);
-    assert_eq!(counts(&ahead(11).await)[8..], [(0, 0), (1, 0), (0, 0)]);
-
-    // What no host has promoted yet is in the first span.
-    let overdue = send(store, "soon", Due::In(SHORT), 3).await;
-    let due = due_of(store, &overdue).await;
-    while overview(store).await.now_ms <= due {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    assert_eq!(counts(&ahead(2).await), [(4, 1), (1, 0)]);
-    let many = store.due_ahead(&queue(), Duration::ZERO, usize::MAX).await;
-    assert_eq!(many.unwrap().spans.len(), DUE_SPANS_MAX);
-}
-
-pub(crate) async fn what_was_due_at_once_is_as_old_as_its_id(store: &dyn Store) {
-    let id = send(store, "a", Due::NOW, 3).await;
-    assert_eq!(overview(store).await.oldest_ready_ms, id.sent_at_ms());
-    let message = NewMessage {
-        id: "of another producer".into(),
-        ..NewMessage::new("b")
-    };
-    store.cancel(&queue(), &[id]).await.unwrap();
-    store.send(&queue(), &[message]).await.unwrap();
-    let overview = overview(store).await;
-    assert_eq!((overview.counts.ready, overview.oldest_ready_ms), (1, None));
-}
-
-pub(crate) async fn of_many_that_have_failed_a_part_is_looked_at(store: &dyn Store) {
-    let batch: Vec<NewMessage> = (0..2 * BATCH_MAX)
-        .map(|n| NewMessage::new(n.to_string()))
-        .collect();
-    store.send(&queue(), &batch).await.unwrap();
-    for _ in 0..2 {
-        let nacks: Vec<_> = reserve(store, BATCH_MAX, LONG)
-            .await
-            .into_iter()
-            .map(|delivery| (delivery.claim, nack(Some(LONG))))
-            .collect();
-        store.settle(&queue(), &nacks).await.unwrap();
-    }
-    let overview = overview(store).await;
-    assert_eq!(overview.counts.pending, 2 * BATCH_MAX as u64);
-    assert!(overview.failed.partial);
-    let [at] = overview.failed.by_failed[..] else {
-        panic!("{overview:?}")
-    };
-    assert!((1..=FAILED_SAMPLE_MAX as u64).contains(&at.count), "{at:?}");
-    assert_eq!(
-        (at.failed, at.last, overview.failed.backing_off),
-        (1, 0, at.count)
-    );
-    let ahead = store.due_ahead(&queue(), 2 * LONG, 1).await.unwrap();
-    assert!(ahead.partial);
-    assert_eq!(ahead.spans[0].count, 2 * BATCH_MAX as u64);
-    let failed = ahead.spans[0].failed;
-    assert!(
-        (1..=FAILED_SAMPLE_MAX as u64).contains(&failed),
-        "{ahead:?}"
-    );
 }
 
 pub(crate) async fn what_waits_can_be_made_due_now(store: &dyn Store) {
@@ -382,6 +258,51 @@ pub(crate) async fn a_wait_ends_when_a_message_is_brought_forward(store: &dyn St
     .await;
 }
 
+pub(crate) async fn a_redrive_is_a_new_message_with_the_whole_budget(store: &dyn Store) {
+    let headers = vec![("k".to_owned(), "v".to_owned())];
+    let message = NewMessage {
+        retries: 2,
+        headers: headers.clone(),
+        ..NewMessage::new("again")
+    };
+    store.send(&queue(), &[message.clone()]).await.unwrap();
+    let claim = reserve_one(store, LONG).await.claim;
+    settle(store, &claim, nack(None)).await;
+    let claim = reserve_one(store, LONG).await.claim;
+    settle(store, &claim, reject()).await;
+    collect_garbage(store).await;
+    let ids = [message.id.clone(), message.id.clone(), MessageId::new()];
+    let answers = store.redrive(&queue(), &ids, None).await.unwrap();
+    let Redriven::As(new) = &answers[0] else {
+        panic!("{answers:?}")
+    };
+    assert_eq!(answers[1..], [Redriven::Unknown, Redriven::Unknown]);
+    assert_ne!(*new, message.id);
+    assert_eq!(depths(store).await, [0, 1, 0, 0, 0]);
+    assert_eq!(state_of(store, &message.id).await, None);
+    let delivery = reserve_one(store, LONG).await;
+    assert_eq!(
+        (&delivery.claim.id, delivery.attempt, delivery.attempts_max),
+        (new, 1, 3)
+    );
+    assert_eq!(delivery.payload.as_deref(), Some(b"again".as_slice()));
+    assert_eq!(delivery.headers, headers);
+    let record = store.get(&queue(), new).await.unwrap().unwrap();
+    assert!(matches!(&record.history[..],
+        [HistoryEntry::Redriven { redriven_from, .. }] if *redriven_from == message.id.as_str()));
+    assert_eq!(
+        settle(store, &delivery.claim, Settlement::ACK).await,
+        Settled::Done
+    );
+    assert_eq!(depths(store).await, [0; 5]);
+}
+
+pub(crate) async fn a_redrive_can_set_the_retries(store: &dyn Store) {
+    let id = dead_letter(store, "a", 3).await;
+    store.redrive(&queue(), &[id], Some(0)).await.unwrap();
+    assert_eq!(reserve_one(store, LONG).await.attempts_max, 1);
+}
+
 pub(crate) async fn an_edited_redrive_is_a_new_message_and_keeps_the_dead_letter(
     store: &dyn Store,
 ) {
@@ -443,33 +364,43 @@ pub(crate) async fn an_edited_redrive_is_a_new_message_and_keeps_the_dead_letter
     assert_eq!(listed.len(), 1);
 }
 
-pub(crate) async fn an_audit_of_what_is_right_finds_nothing_and_changes_nothing(store: &dyn Store) {
-    let how = Audit {
-        repair: true,
-        settling: Duration::ZERO,
-    };
-    let nothing = AuditReport::default();
-    assert_eq!(store.audit(&queue(), how).await.unwrap(), nothing);
-    let filled = crate::audit::fill(store).await;
-    let before = depths(store).await;
-    assert_eq!(store.audit(&queue(), how).await.unwrap(), nothing);
-    assert_eq!(store.audit_store(true).await.unwrap(), nothing);
-    assert_eq!(depths(store).await, before);
-    crate::audit::nothing_is_lost(store, &filled, &[]).await;
-    assert_eq!(store.audit(&queue(), how).await.unwrap(), nothing);
+pub(crate) async fn a_deleted_dead_letter_is_gone(store: &dyn Store) {
+    let id = dead_letter(store, "a", 3).await;
+    let live = send(store, "live", Due::NOW, 3).await;
+    let ids = [id.clone(), id.clone(), live.clone()];
+    assert_eq!(
+        store.delete_dead(&queue(), &ids).await.unwrap(),
+        [true, false, false]
+    );
+    assert_eq!(state_of(store, &id).await, None);
+    assert_eq!(depths(store).await, [0, 1, 0, 0, 0]);
+    assert_eq!(
+        store.redrive(&queue(), &[id, live], None).await.unwrap(),
+        [Redriven::Unknown, Redriven::Unknown]
+    );
 }
 
-pub(crate) async fn an_empty_payload_is_listed_as_empty(store: &dyn Store) {
-    let id = send(store, "", Due::NOW, 3).await;
-    for payload_max in [1, 60, usize::MAX >> 1] {
-        let page = Page {
-            offset: 0,
-            limit: 10,
-            payload_max,
-        };
-        let listed = store.list(&queue(), State::Ready, page).await.unwrap();
-        assert_eq!(listed[0].payload, Some(Vec::new()), "{payload_max}");
+pub(crate) async fn dead_letters_past_their_retention_are_named(store: &dyn Store) {
+    let past = async |age, number| {
+        let retention = Retention { age, number };
+        store.past_retention(&queue(), retention).await.unwrap()
+    };
+    assert_eq!(past(Some(Duration::ZERO), Some(0)).await, []);
+    let mut ids = Vec::new();
+    for n in 0..3 {
+        ids.push(dead_letter(store, &format!("payload {n}"), 3).await);
     }
-    let record = store.get(&queue(), &id).await.unwrap().unwrap();
-    assert_eq!(record.payload, Some(Vec::new()));
+    send(store, "alive", Due::NOW, 3).await;
+    assert_eq!(past(None, None).await, []);
+    assert_eq!(past(Some(LONG), Some(3)).await, []);
+    assert_eq!(past(Some(Duration::ZERO), None).await, ids);
+    assert_eq!(past(None, Some(2)).await, ids[..1]);
+    assert_eq!(past(Some(LONG), Some(2)).await, ids[..1]);
+    assert_eq!(past(None, Some(0)).await.len(), 3);
+    let other = "other".parse().unwrap();
+    let retention = Retention {
+        age: Some(Duration::ZERO),
+        number: Some(0),
+    };
+    assert_eq!(store.past_retention(&other, retention).await.unwrap(), []);
 }

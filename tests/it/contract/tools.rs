@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dqhost::message::{Attempt, Claim, Delivery, Due, MessageId, NewMessage, QueueName, State};
-use dqhost::store::{Advanced, First, Reservation, Settled, Settlement, Store};
+use dqhost::store::{Advanced, First, Overview, Reservation, Settled, Settlement, Store};
 
 use crate::support::PATIENCE;
 
@@ -127,4 +127,41 @@ pub(crate) async fn depths(store: &dyn Store) -> [u64; 5] {
         counts.retry,
         counts.dead,
     ]
+}
+
+/// A message that is rejected and dead-lettered.
+pub(crate) async fn dead_letter(store: &dyn Store, payload: &str, retries: u32) -> MessageId {
+    let id = send(store, payload, Due::NOW, retries).await;
+    let claim = reserve_one(store, LONG).await.claim;
+    assert_eq!(settle(store, &claim, reject()).await, Settled::Done);
+    collect_garbage(store).await;
+    id
+}
+
+pub(crate) async fn overview(store: &dyn Store) -> Overview {
+    store.overview(&queue()).await.unwrap()
+}
+
+pub(crate) async fn pause(store: &dyn Store, paused: bool) {
+    store.set_paused(&queue(), paused).await.unwrap();
+}
+
+/// Sends a message that then fails once, and says when it runs again.
+pub(crate) async fn send_failing(
+    store: &dyn Store,
+    retries: u32,
+    delay: Option<Duration>,
+) -> MessageId {
+    let id = send(store, "failing", Due::NOW, retries).await;
+    let delivery = reserve(store, 1, LONG).await.remove(0);
+    assert_eq!(delivery.claim.id, id);
+    settle(store, &delivery.claim, nack(delay)).await;
+    id
+}
+
+/// Due, as the store lists it.
+pub(crate) async fn due_of(store: &dyn Store, id: &MessageId) -> u64 {
+    let record = store.get(&queue(), id).await.unwrap().unwrap();
+    assert_eq!(record.state, State::Pending);
+    record.at_ms.unwrap()
 }

@@ -8,7 +8,7 @@ use dqhost::store::{
     Store, StoreError, StoreResult,
 };
 
-use crate::contract::outbox::{ack_with, other, to};
+use crate::contract::settle::outbox::{ack_with, other, to};
 use crate::contract::tools::{LONG, SHORT, nack, reject};
 
 /// Bytes that an answer about a few messages takes at most, as it is printed here.

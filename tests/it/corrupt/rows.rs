@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::any::{IDS, VALUES, bytes, cases};
 use super::methods::{handle, look, neighbour_works, steer};
-use crate::contract::outbox::other;
+use crate::contract::settle::outbox::other;
 use crate::contract::tools::*;
 
 /// Numbers at the borders of what is counted, coded and compared.

@@ -34,7 +34,7 @@ fn other_machines_are_let_in_only_with_tokens() {
         (&["serve", "--listen", "example.com:80"], "unix:PATH"),
         (
             &["serve", "--tokens", "/nowhere"],
-            "/nowhere cannot be used",
+            "the tokens cannot be used: /nowhere: ",
         ),
         (
             &["--handler", &handler, "--tokens", "/nowhere"],

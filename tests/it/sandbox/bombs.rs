@@ -19,10 +19,12 @@ const KINDS: [Kind; 7] = [
 /// Bytes of the largest.
 const LARGE: usize = 8 << 20;
 
-/// The bomb with this number, and what it is made of.
+/// The bomb with this number, and what it is made of. No two have the same bytes.
 pub(super) fn bomb(number: usize) -> (&'static str, Vec<u8>) {
     let (name, make) = KINDS[number % KINDS.len()];
-    (name, make(&mut Rng::with_seed(number as u64)))
+    let bomb = make(&mut Rng::with_seed(number as u64));
+    let mark = section(0, &with_length(&number.to_le_bytes()));
+    (name, [bomb, mark].concat())
 }
 
 fn number(mut n: usize) -> Vec<u8> {

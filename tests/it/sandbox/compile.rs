@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dqhost::runtime::{CHILD_COMMAND, Handler, HandlerError, Limits, Permissions, Runtime};
+use dqhost::runtime::{
+    CHILD_COMMAND, CHILD_ENVIRONMENT, Handler, HandlerError, Limits, Permissions, Runtime,
+};
 use rustix::process::{Pid, test_kill_process};
 use tempfile::TempDir;
 
@@ -254,7 +256,7 @@ fn a_compiler_that_crashes_hangs_or_babbles_is_an_error_that_says_so() {
         ("exit 0", "ended with exit status: 0"),
         ("printf 'any text'", "ended with exit status: 0"),
         (
-            r#"printf '{"reason":"a\\u001bb","exports":[],"imports":[]}\0'"#,
+            r#"printf '{"reason":"a\\u001bb","names":{"exports":[],"imports":[]}}\0'"#,
             "a\\u{1b}b",
         ),
         ("printf 'half\\0'", "no valid answer"),
@@ -302,6 +304,7 @@ fn the_process_that_compiles_has_limits_and_nothing_else() {
     ]);
     command.arg(serde_json::to_string(&limits).unwrap());
     command
+        .envs(CHILD_ENVIRONMENT)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());

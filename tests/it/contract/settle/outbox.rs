@@ -7,7 +7,7 @@ use dqhost::message::{
 };
 use dqhost::store::{Counts, OUTBOX_MAX, Page, Settled, Settlement, Store};
 
-use super::tools::*;
+use crate::contract::tools::*;
 use crate::support::PATIENCE;
 
 pub(crate) fn other(name: &str) -> QueueName {

@@ -1,0 +1,68 @@
+-- Schema 1: what a file of the first release has. Never changed, since there are files of it.
+--
+-- A row with a large payload is cheap to change only while its size stays the same: then SQLite
+-- writes the page that changes and not the payload again. So what changes between a send and an ack
+-- is a number that takes as many bytes before as after: six for times, places and tokens (these two
+-- count from 2^40), one for a state (0 and 1 would take none).
+
+-- One row a queue: its depths and totals, changed in the transaction that changes its messages.
+CREATE TABLE queues (
+  queue    INTEGER PRIMARY KEY,
+  name     TEXT NOT NULL UNIQUE CHECK (length(name) BETWEEN 1 AND 64),
+  head     INTEGER NOT NULL DEFAULT 1099511627776, -- place of the next message that goes first in line
+  tail     INTEGER NOT NULL DEFAULT 1099511627777, -- place of the next one that goes last
+  delivery INTEGER NOT NULL DEFAULT 1099511627776, -- token of the last delivery
+  pending INTEGER NOT NULL DEFAULT 0 CHECK (pending >= 0),
+  ready   INTEGER NOT NULL DEFAULT 0 CHECK (ready >= 0),
+  unack   INTEGER NOT NULL DEFAULT 0 CHECK (unack >= 0),
+  retry   INTEGER NOT NULL DEFAULT 0 CHECK (retry >= 0),
+  garbage INTEGER NOT NULL DEFAULT 0 CHECK (garbage >= 0),
+  dead    INTEGER NOT NULL DEFAULT 0 CHECK (dead >= 0),
+  moving  INTEGER NOT NULL DEFAULT 0 CHECK (moving >= 0),
+  peer    TEXT,                         -- the store that messages move to or from, or moved last
+  run     TEXT,                         -- the copy that may move them
+  sent      INTEGER NOT NULL DEFAULT 0,
+  acked     INTEGER NOT NULL DEFAULT 0,
+  nacked    INTEGER NOT NULL DEFAULT 0,
+  rejected  INTEGER NOT NULL DEFAULT 0,
+  expired   INTEGER NOT NULL DEFAULT 0,
+  released  INTEGER NOT NULL DEFAULT 0,
+  died      INTEGER NOT NULL DEFAULT 0,
+  redriven  INTEGER NOT NULL DEFAULT 0,
+  cancelled INTEGER NOT NULL DEFAULT 0,
+  deleted   INTEGER NOT NULL DEFAULT 0,
+  CHECK ((moving > 0) <= (peer IS NOT NULL))
+) STRICT;
+
+-- One row a message. state: 2 pending, 3 ready, 4 unack, 5 retry, 6 garbage, 7 dead, 8 moving.
+CREATE TABLE messages (
+  seq          INTEGER PRIMARY KEY,
+  queue        INTEGER NOT NULL REFERENCES queues,
+  id           TEXT NOT NULL,
+  state        INTEGER NOT NULL CHECK (state BETWEEN 2 AND 8),
+  -- Order within the state: when it is due (pending), its lease expires (unack) or it died (dead);
+  -- the place in line (ready, retry); as in the state before (moving); 0 (garbage).
+  place        INTEGER NOT NULL,
+  token        INTEGER NOT NULL DEFAULT 1099511627776, -- of its latest delivery, if it had one
+  was          INTEGER CHECK (was IN (2, 3, 5, 6, 7)), -- the state before it was moving
+  due_ms       INTEGER,                 -- when it is or became due, if it waits or waited for that
+  failed       INTEGER NOT NULL DEFAULT 0 CHECK (failed >= 0),
+  retries_left INTEGER NOT NULL CHECK (retries_left >= 0),
+  headers      TEXT NOT NULL DEFAULT '', -- JSON, a list of pairs
+  history      TEXT NOT NULL DEFAULT '', -- failed attempts, one JSON object a line
+  payload      BLOB,                    -- missing only of what is dead or moving
+  UNIQUE (queue, id),
+  CHECK (state <> 2 OR due_ms = place),
+  CHECK ((state = 8) = (was IS NOT NULL)),
+  CHECK (payload IS NOT NULL OR state >= 6)
+) STRICT;
+CREATE INDEX messages_in_line ON messages (queue, state, place);
+
+-- Who serves a queue, for people: nothing depends on it.
+CREATE TABLE hosts (
+  queue   INTEGER NOT NULL REFERENCES queues,
+  host    TEXT NOT NULL,
+  beat_ms INTEGER NOT NULL,
+  info    TEXT NOT NULL,                -- JSON
+  PRIMARY KEY (queue, host)
+) STRICT, WITHOUT ROWID;
