@@ -29,6 +29,8 @@ mod check;
 mod compile;
 mod config;
 mod dead;
+mod dead_ids;
+mod dead_try;
 mod dev;
 mod fail_if;
 mod folder;
@@ -261,7 +263,7 @@ async fn dispatch(cli: Cli, config: &config::Config) -> anyhow::Result<Exit> {
         Some(Command::Pause(args)) => steer::pause(args).await,
         Some(Command::Resume(args)) => steer::resume(args).await,
         Some(Command::Config(command)) => config::run(command, config),
-        Some(Command::Schedule(command)) => schedule::run(&command, config),
+        Some(Command::Schedule(command)) => schedule::run(command, config).await,
         Some(Command::Check(args)) => check::check(&args),
         Some(Command::Run(args)) => run::run(*args).await,
         Some(Command::New(args)) => new::new(&args),

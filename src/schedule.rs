@@ -171,22 +171,30 @@ impl Schedule {
     /// The message of a tick. It is sent once, whichever host sends it and however often.
     #[must_use]
     pub fn message(&self, queue: &QueueName, tick: Timestamp) -> NewMessage {
-        let own = [
-            (HEADER_NAME, self.name.clone()),
-            (HEADER_TICK, tick.to_string()),
-        ];
-        let own = own.map(|(name, value)| (name.to_owned(), value));
         let at_ms = u64::try_from(tick.as_millisecond()).unwrap_or(0);
         NewMessage {
             // No producer's key begins like this.
             id: MessageId::of_key(&format!("\0tick\0{queue}\0{}\0{at_ms}", self.name)),
             due: Due::At(at_ms),
-            retries: self.retries,
-            headers: self.headers.iter().cloned().chain(own).collect(),
             dedup_window: self
                 .catch_up
                 .max(LATE_MAX)
                 .saturating_add(CLOCKS_DIFFER_MAX),
+            ..self.message_now(tick)
+        }
+    }
+
+    /// The message that an operator asks for beside the ticks.
+    #[must_use]
+    pub fn message_now(&self, now: Timestamp) -> NewMessage {
+        let own = [
+            (HEADER_NAME, self.name.clone()),
+            (HEADER_TICK, now.to_string()),
+        ];
+        let own = own.map(|(name, value)| (name.to_owned(), value));
+        NewMessage {
+            retries: self.retries,
+            headers: self.headers.iter().cloned().chain(own).collect(),
             ..NewMessage::new(self.payload.clone())
         }
     }

@@ -1,4 +1,4 @@
-//! What a queue feels of others on the same host that take all they can get: connections, name query-ups,
+//! What a queue feels of others on the same host that take all they can get: connections, name look-ups,
 //! slots and processor time. Its messages ask a quick server on this machine by its name, so they need
 //! some of each. They are measured alone, beside each of the others, and beside all of them at once.
 //!
@@ -31,7 +31,7 @@ const EVERY: Duration = Duration::from_millis(5);
 /// Those that take all: what they are called, their handler, and how many messages they get.
 const OTHERS: [(&str, &str, usize); 4] = [
     ("connections", "slow-loris-http", 4),
-    ("query-ups", "slow-loris-http", 1),
+    ("look-ups", "slow-loris-http", 1),
     ("spinning", "spin", 20),
     ("informational", "webhook", 4),
 ];
@@ -118,7 +118,7 @@ impl Bed {
             let message = || match name {
                 "informational" => self.asking("/103"),
                 "connections" => NewMessage::new(format!("many {}", self.web.url("/keep"))),
-                "query-ups" => NewMessage::new("many http://nowhere.example:9/"),
+                "look-ups" => NewMessage::new("many http://nowhere.example:9/"),
                 _ => NewMessage::new("x"),
             };
             let again = |message| NewMessage {

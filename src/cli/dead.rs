@@ -4,10 +4,12 @@ use std::io::{self, Write};
 
 use clap::{Args, Subcommand};
 
+use super::dead_ids::{Which, chosen};
+use super::dead_try::{TryArgs, dead_try};
 use super::open::Missing;
 use super::read::{PageArgs, how_much, show_page};
 use super::{Exit, QueueArg, StoreArgs, Usage, log, number, open, payload};
-use crate::control::{Filter, dead_ids, pace};
+use crate::control::pace;
 use crate::message::{MessageId, PAYLOAD_MAX_DEFAULT, QueueName, RETRIES_MAX, State};
 use crate::store::{Redriven, Store};
 use crate::text::printable;
@@ -16,6 +18,8 @@ use crate::text::printable;
 pub(super) enum DeadCommand {
     /// List dead letters, latest first
     List(ListArgs),
+    /// Run dead letters through another handler; they stay as they are
+    Try(TryArgs),
     /// Send dead letters again, as new messages due at once
     Redrive(RedriveArgs),
     /// Delete dead letters for good
@@ -30,25 +34,6 @@ pub(super) struct ListArgs {
     page: PageArgs,
     #[command(flatten)]
     store: StoreArgs,
-}
-
-/// Which dead letters.
-#[derive(Debug, Args)]
-#[group(required = true, multiple = false)]
-pub(super) struct Which {
-    /// Ids of dead letters; the word `all` stands for --all
-    ids: Vec<String>,
-    /// Choose all dead letters of the queue
-    #[arg(long)]
-    all: bool,
-}
-
-impl Which {
-    /// The ids that were given; none for all.
-    pub(super) fn ids(&self) -> Option<Vec<MessageId>> {
-        let all = self.all || matches!(self.ids.as_slice(), [word] if word == "all");
-        (!all).then(|| self.ids.iter().map(|id| id.as_str().into()).collect())
-    }
 }
 
 /// How dead letters are put back.
@@ -98,21 +83,10 @@ pub(super) async fn dead(command: DeadCommand) -> anyhow::Result<Exit> {
         DeadCommand::List(args) => {
             show_page(&args.store, &args.queue.queue, State::Dead, args.page).await
         }
+        DeadCommand::Try(args) => dead_try(args).await,
         DeadCommand::Redrive(args) => redrive(args).await,
         DeadCommand::Delete(args) => delete(args).await,
     }
-}
-
-/// The ids that are meant; with `--all` those that are dead now.
-async fn chosen(
-    which: &Which,
-    store: &dyn Store,
-    queue: &QueueName,
-) -> anyhow::Result<Vec<MessageId>> {
-    if let Some(ids) = which.ids() {
-        return Ok(ids);
-    }
-    Ok(dead_ids(store, queue, &Filter::default(), || true).await?)
 }
 
 async fn redrive(args: RedriveArgs) -> anyhow::Result<Exit> {

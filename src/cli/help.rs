@@ -40,6 +40,7 @@ Look:
 Steer:
   pause, resume           Pause or resume delivery of a queue
   cancel, reschedule      Cancel waiting messages; change when they are due
+  dead try                Run dead letters through another handler
   dead redrive            Send dead letters again
   dead delete             Delete dead letters
 Settings:
@@ -47,6 +48,7 @@ Settings:
   config check            Check dqhost.toml
   config schema           Print the JSON schema of dqhost.toml, for editors
   schedule list           Show when schedules send messages
+  schedule run            Send the message of a schedule now
 Move and check:
   move                    Move queues to another store
   audit                   Check a store for inconsistencies, and repair them

@@ -4,7 +4,8 @@
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
-use super::dead::{How, Which};
+use super::dead::How;
+use super::dead_ids::Which;
 use super::payload;
 use super::read::Named;
 use super::send::MessageArgs;

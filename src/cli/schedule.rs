@@ -1,4 +1,4 @@
-//! `dqhost schedule list`: when the schedules of `dqhost.toml` tick.
+//! `dqhost schedule`: when the schedules of `dqhost.toml` tick, and a message of one of them at once.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -9,7 +9,8 @@ use jiff::tz::TimeZone;
 use serde_json::json;
 
 use super::config::{Config, ConfigArg};
-use super::{Exit, print};
+use super::open::{self, Missing};
+use super::{Exit, QueueArg, StoreArgs, Usage, log, print};
 use crate::message::{NewMessage, QueueName};
 use crate::schedule::{Schedule, Timing};
 use crate::text::{human_duration, printable};
@@ -21,6 +22,18 @@ const SHOWN: usize = 5;
 pub(super) enum ScheduleCommand {
     /// List the schedules of dqhost.toml with their next times
     List(ListArgs),
+    /// Send the message of a schedule now, beside its ticks
+    Run(Box<RunArgs>),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RunArgs {
+    /// Name of the schedule
+    name: String,
+    #[command(flatten)]
+    queue: QueueArg,
+    #[command(flatten)]
+    store: StoreArgs,
 }
 
 #[derive(Debug, Args)]
@@ -35,8 +48,35 @@ pub(super) struct ListArgs {
     config: ConfigArg,
 }
 
-pub(super) fn run(command: &ScheduleCommand, config: &Config) -> anyhow::Result<Exit> {
-    let ScheduleCommand::List(args) = command;
+pub(super) async fn run(command: ScheduleCommand, config: &Config) -> anyhow::Result<Exit> {
+    match command {
+        ScheduleCommand::List(args) => list(&args, config),
+        ScheduleCommand::Run(args) => send(*args, config).await,
+    }
+}
+
+async fn send(args: RunArgs, config: &Config) -> anyhow::Result<Exit> {
+    log::to_stderr("warn", false)?;
+    let queue = &args.queue.queue;
+    let schedules = config.schedules_of(queue, NewMessage::RETRIES_DEFAULT);
+    let Some(schedule) = schedules.iter().find(|schedule| schedule.name == args.name) else {
+        let names: Vec<&str> = schedules.iter().map(|known| known.name.as_str()).collect();
+        let known = if names.is_empty() {
+            "dqhost.toml has none for it".to_owned()
+        } else {
+            format!("it has {}", names.join(", "))
+        };
+        let name = printable(&args.name);
+        return Err(Usage(format!("queue {queue} has no schedule {name}: {known}")).into());
+    };
+    let store = open::store(&args.store, Missing::Make).await?;
+    let message = schedule.message_now(Timestamp::now());
+    store.send(queue, std::slice::from_ref(&message)).await?;
+    writeln!(io::stdout().lock(), "{}", message.id)?;
+    Ok(Exit::Done)
+}
+
+fn list(args: &ListArgs, config: &Config) -> anyhow::Result<Exit> {
     let now = Timestamp::now();
     for queue in config.tables() {
         if !args.queue.is_empty() && !args.queue.contains(&queue) {

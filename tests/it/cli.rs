@@ -1,6 +1,7 @@
 //! The command line: what it prints, and what it says to what is wrong.
 
 mod closed;
+mod dead_try;
 mod fail_if;
 mod resend;
 mod run;

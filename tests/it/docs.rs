@@ -128,7 +128,9 @@ fn the_commands_of_the_operations_page_run_and_print_what_it_shows() {
     let redis = RedisServer::start();
     let page = include_str!("../../docs/operations.md").replace("redis://localhost", &redis.url());
     let (empty, home) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-    fs::copy(guest("order-timeout"), empty.path().join("handler.wasm")).unwrap();
+    for (name, example) in [("handler.wasm", "order-timeout"), ("mended.wasm", "echo")] {
+        fs::copy(guest(example), empty.path().join(name)).unwrap();
+    }
     let script = Script::of(&page);
     assert!(script.shown.len() > 5);
     script.run(empty.path(), home.path());

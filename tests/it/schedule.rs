@@ -284,3 +284,45 @@ fn each_mistake_in_a_schedule_is_told() {
     }
     insta::assert_snapshot!("schedule-mistakes", told);
 }
+
+#[test]
+fn the_message_of_a_schedule_is_sent_when_an_operator_asks_for_it() {
+    let server = RedisServer::start();
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("dqhost.db").display().to_string();
+    for store in [server.url(), file] {
+        let config = folder.path().join("run.toml");
+        let of_store = if store.contains("://") { "redis" } else { "db" };
+        let text = format!(
+            "{of_store} = {store:?}\n[queue.reports]\n[[queue.reports.schedule]]\nname = \"daily\"\n\
+             cron = \"0 8 * * *\"\npayload = \"sums\"\nheader = {{ kind = \"day\" }}\nretries = 1\n"
+        );
+        fs::write(&config, text).unwrap();
+        let config = config.display().to_string();
+        let of = |name: &str, code| {
+            let args = [
+                "schedule", "run", name, "-q", "reports", "--config", &config,
+            ];
+            run(None, &args, code)
+        };
+        let ids: Vec<String> = (0..2).map(|_| stdout(&of("daily", 0))).collect();
+        assert_ne!(ids[0], ids[1]);
+        let get = ["get", ids[0].trim(), "-q", "reports", "--json"];
+        let message: Value = serde_json::from_str(&stdout(&run(Some(&store), &get, 0))).unwrap();
+        assert_eq!(message["state"], "ready", "{message}");
+        assert_eq!(
+            (&message["payload"], &message["retries_left"]),
+            (&"sums".into(), &1.into())
+        );
+        let headers = message["headers"].to_string();
+        for has in ["day", "daily", "dqhost-tick"] {
+            assert!(headers.contains(has), "{headers}");
+        }
+        let errors = stderr(&of("x\u{1b}", 2));
+        assert!(
+            errors.contains("no schedule x\\u{1b}: it has daily"),
+            "{errors}"
+        );
+        assert_eq!(stats(&store, "reports")["ready"], 2);
+    }
+}

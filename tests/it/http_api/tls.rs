@@ -30,12 +30,12 @@ struct Certificates {
 }
 
 impl Certificates {
-    fn new() -> Self {
+    fn new(issuer: &str) -> Self {
         let folder = TempDir::new().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let name = &mut params.distinguished_name;
-        name.push(rcgen::DnType::CommonName, "issuer");
+        name.push(rcgen::DnType::CommonName, issuer);
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
         fs::write(folder.path().join("issuer.crt"), issuer.pem()).unwrap();
         Self { folder, issuer }
@@ -110,7 +110,7 @@ impl Certificates {
 
 #[test]
 fn messages_are_sent_with_a_certificate_that_is_replaced_while_it_is_used() {
-    let files = Certificates::new();
+    let files = Certificates::new("ours");
     let (first, second) = (files.issue(), files.issue());
     files.write(&first);
     let (mut host, port) = files.serve();
@@ -126,13 +126,13 @@ fn messages_are_sent_with_a_certificate_that_is_replaced_while_it_is_used() {
     });
     assert!(files.sent() >= 3);
     // Who trusts another issuer does not speak to it.
-    let (code, text) = Certificates::new().curl(&port, &second);
+    let (code, text) = Certificates::new("another").curl(&port, &second);
     assert_eq!(code, Some(NOT_TRUSTED), "{text}");
 }
 
 #[test]
 fn what_is_no_tls_is_hung_up_on_and_holds_nobody_up() {
-    let files = Certificates::new();
+    let files = Certificates::new("ours");
     let issued = files.issue();
     files.write(&issued);
     let (host, port) = files.serve();
@@ -155,12 +155,13 @@ fn what_is_no_tls_is_hung_up_on_and_holds_nobody_up() {
         assert!(matches!(stream.read(&mut [0; 8]), Ok(0)));
     }
     assert!(begun.elapsed() < PATIENCE);
+    host.signal(rustix::process::Signal::TERM);
     assert_eq!(host.end().0.code(), Some(0));
 }
 
 #[test]
 fn each_mistake_in_the_files_and_flags_is_told() {
-    let files = Certificates::new();
+    let files = Certificates::new("ours");
     let (issued, other) = (files.issue(), files.issue());
     files.write(&Issued {
         key: other.key,
