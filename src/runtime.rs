@@ -46,6 +46,7 @@ mod secrets;
 mod shares;
 mod ticker;
 mod timed;
+mod trace;
 
 pub use call::Call;
 pub use check::{Import, Inspection, Need};

@@ -69,7 +69,8 @@ impl<N: Need, S: Send + Sync> FromRequestParts<S> for Allowed<N> {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
         let client = parts.extensions.get::<Client>().cloned();
-        let client = client.ok_or_else(|| Problem::forbidden("the connection of this request is not known"))?;
+        let client = client
+            .ok_or_else(|| Problem::forbidden("the connection of this request is not known"))?;
         if let Client(Some(grant)) = &client
             && !grant.has_role(N::ROLE)
         {

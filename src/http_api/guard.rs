@@ -77,7 +77,8 @@ pub(super) async fn guard(
 
 fn admit(shared: &Shared, request: &mut Request) -> Result<UnderWay, Problem> {
     let peer = request.extensions().get::<Peer>().copied();
-    let peer = peer.ok_or_else(|| Problem::forbidden("the connection of this request is not known"))?;
+    let peer =
+        peer.ok_or_else(|| Problem::forbidden("the connection of this request is not known"))?;
     let headers = request.headers();
     let tokens = shared.tokens();
     check_host(headers, request.uri().authority(), tokens.is_none(), peer)?;

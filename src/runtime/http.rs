@@ -18,9 +18,11 @@ use super::connections::{Connections, Cut, Register};
 use super::exchange::{Boxed, Connected, Exchange, Stream, Times, exchange};
 use super::guest_log::GuestLog;
 use super::limits::Limits;
+use super::outbox::Outbox;
 use super::permissions::{Permissions, Scheme, Target, is_this_machine, stands_for};
 use super::run_lines::of_this_run;
 use super::shares::{Held, RunShare, Shares};
+use super::trace::Trace;
 
 /// Bytes of a request's body that are on their way at a time.
 const BODY_CHUNK: usize = 4 * 1024;
@@ -58,6 +60,7 @@ pub(super) struct Requests {
     made: usize,
     connections: Connections,
     shares: RunShares,
+    trace: Trace,
 }
 
 /// What the run has of the host's connections and name look-ups.
@@ -68,8 +71,9 @@ struct RunShares {
 }
 
 impl Requests {
-    /// Of a run that handles a message of this queue.
-    pub(super) fn new(web: Arc<HttpClient>, log: GuestLog, queue: &str) -> Self {
+    /// Of a run that has this outbox.
+    pub(super) fn new(web: Arc<HttpClient>, log: GuestLog, outbox: &Outbox) -> Self {
+        let queue = outbox.queue();
         let shares = RunShares {
             connections: web.connections.run_of(queue),
             lookups: web.lookups.run_of(queue),
@@ -80,6 +84,7 @@ impl Requests {
             made: 0,
             connections: Connections::default(),
             shares,
+            trace: outbox.trace().clone(),
         }
     }
 
@@ -103,11 +108,12 @@ impl WasiHttpHooks for Requests {
 
     fn send_request(
         &mut self,
-        request: http::Request<WasiBody>,
+        mut request: http::Request<WasiBody>,
         options: Option<RequestOptions>,
         _processed: Boxed<Result<(), Error>>,
     ) -> Boxed<Result<Exchange, Error>> {
         self.made += 1;
+        self.trace.enter_request(request.headers_mut());
         let (web, log, number) = (Arc::clone(&self.web), self.log.clone(), self.made);
         let register = self.connections.register();
         let shares = self.shares.clone();

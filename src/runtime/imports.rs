@@ -130,9 +130,9 @@ impl WasiView for State {
 
 impl WasiHttpView for State {
     fn http(&mut self) -> WasiHttpCtxView<'_> {
-        let (log, common, queue) = (&self.log, &self.common, self.outbox.queue());
+        let (log, common, outbox) = (&self.log, &self.common, &self.outbox);
         let (ctx, hooks) = self.http.get_or_insert_with(|| {
-            let requests = Requests::new(Arc::clone(&common.web), log.clone(), queue);
+            let requests = Requests::new(Arc::clone(&common.web), log.clone(), outbox);
             let mut ctx = WasiHttpCtx::new();
             ctx.set_field_size_limit(FIELDS_MAX);
             (ctx, requests)

@@ -7,6 +7,7 @@ use super::guest_log::GuestLog;
 use super::limits::Limits;
 use super::permissions::Permissions;
 use super::run_lines::RunLines;
+use super::trace::Trace;
 use crate::message::{
     DELAY_MS_MAX, Due, HEADERS_MAX, MessageId, NewMessage, Outgoing, PAYLOAD_MAX_DEFAULT,
     QueueName, RETRIES_MAX, headers_size,
@@ -17,15 +18,17 @@ use crate::message::{
 pub(super) struct Outbox {
     /// Names the message that is being handled, and its queue.
     run: RunLines,
+    trace: Trace,
     calls: u32,
     bytes: usize,
     taken: Vec<Outgoing>,
 }
 
 impl Outbox {
-    pub(super) fn new(run: RunLines) -> Self {
+    pub(super) fn new(run: RunLines, trace: Trace) -> Self {
         Self {
             run,
+            trace,
             calls: 0,
             bytes: 0,
             taken: Vec::new(),
@@ -35,6 +38,11 @@ impl Outbox {
     /// The queue of the message that is being handled.
     pub(super) fn queue(&self) -> &str {
         self.run.place().map_or("", |(queue, ..)| queue)
+    }
+
+    /// The trace of the message that is being handled.
+    pub(super) fn trace(&self) -> &Trace {
+        &self.trace
     }
 
     fn parent(&self) -> &str {
@@ -73,6 +81,8 @@ impl Outbox {
         } else {
             self.bytes = bytes;
             let id = MessageId::derived(self.queue(), self.parent(), self.calls);
+            let mut headers = wanted.headers;
+            self.trace.enter_message(&mut headers);
             self.taken.push(Outgoing {
                 queue,
                 message: NewMessage {
@@ -80,7 +90,7 @@ impl Outbox {
                     payload: wanted.payload,
                     due: Due::In(Duration::from_millis(wanted.delay_ms)),
                     retries,
-                    headers: wanted.headers,
+                    headers,
                     dedup_window: Duration::ZERO,
                 },
             });

@@ -15,6 +15,7 @@ use super::outbox::Outbox;
 use super::permissions::Permissions;
 use super::run_lines::RunLines;
 use super::secrets::Secrets;
+use super::trace::Trace;
 use crate::message::Outgoing;
 use crate::verdict::Outcome;
 
@@ -129,7 +130,7 @@ impl Handler {
         let started = Instant::now();
         let _ticking = self.common.clock.go();
         let deadline = Deadline::new(self.common.limits);
-        let outbox = Outbox::new(lines.clone());
+        let outbox = Outbox::new(lines.clone(), Trace::of(&call.headers));
         let mut store = self.store(deadline.clone(), outbox);
         let result = {
             let mut work = std::pin::pin!(self.entry.call(&mut store, call));

@@ -91,6 +91,26 @@ async fn the_answer_decides_what_becomes_of_the_message() {
 }
 
 #[tokio::test]
+async fn a_request_belongs_to_the_trace_of_its_message() {
+    let web = Web::start();
+    let permissions = allowing(&[&format!("127.0.0.1:{}", web.port)]);
+    let (_runtime, handler) = load_with(&guest("webhook"), limits(), permissions);
+    let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    for traceparent in [parent, "00-broken"] {
+        let mut call = to(&web.url("/200"), b"x");
+        let trace = [("traceparent", traceparent), ("baggage", "user=1")];
+        let trace = trace.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        call.headers.extend(trace);
+        let report = handler.run(call).await;
+        assert_eq!(report.outcome, Outcome::Acked, "{:?}", report.log);
+    }
+    let requests = web.requests();
+    assert_eq!(requests[0].headers["traceparent"], parent);
+    assert!(!requests[0].headers.contains_key("baggage"));
+    assert!(!requests[1].headers.contains_key("traceparent"));
+}
+
+#[tokio::test]
 async fn a_request_carries_the_payload_whole_and_says_what_it_is() {
     let web = Web::start();
     let payload: Vec<u8> = (0..200_000_u32).map(|n| n.to_le_bytes()[1]).collect();

@@ -35,6 +35,21 @@ async fn fan_out(headers: &[(&str, &str)], limits: Limits) -> Report {
 }
 
 #[tokio::test]
+async fn what_is_sent_belongs_to_the_trace_of_its_parent() {
+    let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let trace = [("traceparent", parent), ("tracestate", "a=1")];
+    let sent = fan_out(&trace, Limits::default()).await;
+    let own = ("parent".to_owned(), "id".to_owned());
+    let of_trace = trace.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    for Outgoing { message, .. } in &sent.outbox {
+        assert_eq!(message.headers, [&[own.clone()], &of_trace[..]].concat());
+    }
+    let broken = [("traceparent", "00-x")];
+    let sent = fan_out(&broken, Limits::default()).await;
+    assert_eq!(sent.outbox[0].message.headers, [own]);
+}
+
+#[tokio::test]
 async fn what_is_sent_has_what_the_handler_gave_it_and_the_same_id_in_each_attempt() {
     let first = fan_out(&[("delay-ms", "1500")], Limits::default()).await;
     assert_eq!((&first.outcome, first.outbox.len()), (&Outcome::Acked, 10));
