@@ -12,7 +12,12 @@ pub use self::controller::pace;
 pub use self::filter::{Filter, FilterError, group_of};
 pub use self::known::{is_known, not_there};
 pub use self::logs::{LogLevel, LogLine, LogRing};
+pub use self::prefix::{
+    CANDIDATES_MAX, Candidates, PREFIX_LOOKED_AT_MAX, candidates, prefix_of_id,
+};
+pub use self::redrive_to::redrive_to;
 pub use self::scan::dead_ids;
+pub use self::walk::{Match, WHOLE_PAYLOAD, Walk, matching};
 pub use crate::host::{InFlightDelivery, Quantiles, QueueReport, Stage, Summary};
 use crate::message::{Due, MessageId, NewMessage, QueueName, Record, State};
 pub use crate::store::{
@@ -24,7 +29,10 @@ pub mod controller;
 mod filter;
 mod known;
 mod logs;
+mod prefix;
+mod redrive_to;
 mod scan;
+mod walk;
 
 /// Messages that a search looks at before it shows what it has found and goes on.
 pub const SEARCHED_MAX: usize = 5000;

@@ -7,16 +7,13 @@ use std::time::{Duration, Instant};
 
 use super::{
     Filter, Group, LISTED_PAYLOAD_MAX, Query, QueryResult, SEARCHED_MAX, Searched, group_of,
+    matching,
 };
 use crate::message::{MessageId, QueueName, Record, State};
 use crate::store::{Page, Store, StoreResult};
 
 /// Messages that one look at the store brings.
 const STEP: usize = 500;
-
-/// The same with whole payloads, and what is more than any of them has.
-const WHOLE_STEP: usize = 50;
-const WHOLE_PAYLOAD: usize = 1 << 30;
 
 /// A list read in steps. Dead letters are listed latest first, so one that dies between two steps pushes
 /// the others on: each message comes once all the same. What dies meanwhile may come or not.
@@ -241,22 +238,9 @@ pub async fn dead_ids(
     filter: &Filter,
     goes_on: impl Fn() -> bool,
 ) -> StoreResult<Vec<MessageId>> {
-    let (step, payload_max) = if filter.reads_payloads() {
-        (WHOLE_STEP, WHOLE_PAYLOAD)
-    } else {
-        (STEP, 0)
-    };
-    let mut steps = Steps::new(State::Dead, step, payload_max);
-    let mut ids = Vec::new();
-    while goes_on() {
-        let (step, last) = steps.next(store, queue).await?;
-        let matching = step.into_iter().filter(|record| filter.matches(record));
-        ids.extend(matching.map(|record| record.id));
-        if last {
-            break;
-        }
-    }
-    Ok(ids)
+    let dead = (queue, &[State::Dead][..]);
+    let found = matching(store, dead, (filter, 0), |_, _| goes_on()).await?;
+    Ok(found.into_iter().map(|found| found.id).collect())
 }
 
 #[cfg(test)]
