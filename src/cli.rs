@@ -25,33 +25,36 @@ macro_rules! tell {
 }
 
 mod audit;
+mod cancel;
 mod check;
 mod compile;
 mod config;
 mod dead;
-mod dead_ids;
 mod dead_try;
 mod dev;
 mod fail_if;
 mod folder;
+mod get;
 mod handlers;
 mod hardening;
 mod help;
 mod host_args;
 mod limits;
 mod lines;
+mod list;
 mod listen;
 mod log;
 mod move_queue;
 mod new;
 mod number;
 mod open;
+mod outcome;
 mod payload;
 mod print;
 mod prompt;
+mod purge;
 mod queue_limits;
 mod queues;
-mod read;
 mod reload;
 mod run;
 mod sandbox;
@@ -60,11 +63,14 @@ mod screen;
 mod send;
 mod serve;
 mod signals;
+mod stats;
 mod steer;
 mod store_args;
+mod table;
 mod token;
 mod up;
 mod watched;
+mod which;
 mod wit;
 
 use store_args::{DurabilityArg, QueueArg, RedisArgs, SettingsArgs, StoreArgs};
@@ -102,15 +108,20 @@ enum Command {
     /// Send messages
     Send(send::SendArgs),
     /// Show how many messages are in each state, and totals
-    Stats(read::StatsArgs),
+    Stats(stats::StatsArgs),
     /// Show one message with its failed attempts
-    Get(read::GetArgs),
+    Get(get::GetArgs),
     /// List the messages in one state
-    List(read::ListArgs),
+    List(list::ListArgs),
     /// Cancel waiting messages
-    Cancel(read::CancelArgs),
+    Cancel(cancel::CancelArgs),
     /// Change when waiting messages are due [default: now]
     Reschedule(steer::RescheduleArgs),
+    /// Remove all waiting messages of a queue
+    ///
+    /// It removes the messages that are pending, ready or in retry when it begins, and with --dead the
+    /// dead letters. What arrives later stays, and so does what is in flight.
+    Purge(purge::PurgeArgs),
     /// Pause delivery of a queue until `resume`
     Pause(steer::PauseArgs),
     /// Resume delivery of a paused queue
@@ -255,11 +266,12 @@ async fn dispatch(cli: Cli, config: &config::Config) -> anyhow::Result<Exit> {
         None => up::up(cli.up, config).await,
         Some(Command::Up(args)) => up::up(*args, config).await,
         Some(Command::Send(args)) => send::send(args).await,
-        Some(Command::Stats(args)) => read::stats(args).await,
-        Some(Command::Get(args)) => read::get(args).await,
-        Some(Command::List(args)) => read::list(args).await,
-        Some(Command::Cancel(args)) => read::cancel(args).await,
+        Some(Command::Stats(args)) => stats::stats(args).await,
+        Some(Command::Get(args)) => get::get(args).await,
+        Some(Command::List(args)) => list::list(args).await,
+        Some(Command::Cancel(args)) => cancel::cancel(args).await,
         Some(Command::Reschedule(args)) => steer::reschedule(args).await,
+        Some(Command::Purge(args)) => purge::purge(args).await,
         Some(Command::Pause(args)) => steer::pause(args).await,
         Some(Command::Resume(args)) => steer::resume(args).await,
         Some(Command::Config(command)) => config::run(command, config),

@@ -1,18 +1,19 @@
 //! `dqhost dead`.
 
-use std::io::{self, Write};
+use std::io;
 
 use clap::{Args, Subcommand};
+use serde_json::{Value, json};
 
-use super::dead_ids::{Which, chosen};
 use super::dead_try::{TryArgs, dead_try};
+use super::list::{PageArgs, show_page};
 use super::open::Missing;
-use super::read::{PageArgs, how_much, show_page};
+use super::outcome::{ChangeArgs, Not, Outcomes, Verb, not_dead};
+use super::which::{Meant, Place, WhichDead};
 use super::{Exit, QueueArg, StoreArgs, Usage, log, number, open, payload};
-use crate::control::pace;
+use crate::control::{is_known, pace, redrive_to};
 use crate::message::{MessageId, PAYLOAD_MAX_DEFAULT, QueueName, RETRIES_MAX, State};
-use crate::store::{Redriven, Store};
-use crate::text::printable;
+use crate::store::{BATCH_MAX, Redriven};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum DeadCommand {
@@ -49,16 +50,27 @@ pub(super) struct How {
     /// Send one dead letter with another payload, and keep it
     ///
     /// Give text, @FILE for the bytes of a file, or - for stdin.
-    #[arg(long, value_name = "PAYLOAD", conflicts_with_all = ["all", "rate"])]
+    #[arg(long, value_name = "PAYLOAD", conflicts_with_all = ["all", "filter", "rate"])]
     pub payload: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct RedriveArgs {
     #[command(flatten)]
-    which: Which,
+    which: WhichDead,
     #[command(flatten)]
     how: How,
+    /// Send to this queue instead
+    ///
+    /// The new messages begin a history of their own. The totals count them as sent there and as deleted
+    /// here.
+    #[arg(long, value_name = "QUEUE", conflicts_with = "payload")]
+    to: Option<QueueName>,
+    /// Make the queue of --to if it is not there
+    #[arg(long, requires = "to")]
+    create: bool,
+    #[command(flatten)]
+    change: ChangeArgs,
     #[command(flatten)]
     queue: QueueArg,
     #[command(flatten)]
@@ -68,10 +80,12 @@ pub(super) struct RedriveArgs {
 #[derive(Debug, Args)]
 pub(super) struct DeleteArgs {
     #[command(flatten)]
-    which: Which,
-    /// Confirm the deletion with --all
+    which: WhichDead,
+    /// Confirm the deletion with --all or --match
     #[arg(long)]
     yes: bool,
+    #[command(flatten)]
+    change: ChangeArgs,
     #[command(flatten)]
     queue: QueueArg,
     #[command(flatten)]
@@ -93,82 +107,138 @@ async fn redrive(args: RedriveArgs) -> anyhow::Result<Exit> {
     log::to_stderr("warn", false)?;
     let store = open::store(&args.store, Missing::Refuse).await?;
     let queue = &args.queue.queue;
-    let ids = chosen(&args.which, &*store, queue).await?;
-    let mut done = 0;
+    let place = Place {
+        store: &*store,
+        queue,
+    };
+    let mut outcomes = Outcomes::new(Verb::REDRIVE, queue, args.change);
+    let meant = args.which.meant();
     if let Some(payload) = &args.how.payload {
-        return redrive_edited(&*store, queue, &ids, payload, args.how.retries).await;
+        let bytes = edited(&meant, payload).await?;
+        if args.change.dry_run {
+            redrive_dry(place, meant, true, &mut outcomes).await?;
+        } else {
+            let retries = args.how.retries;
+            for id in place.ids(meant, &[State::Dead]).await? {
+                let answer = store.redrive_edited(queue, &id, &bytes, retries).await?;
+                redriven(&mut outcomes, &id, answer)?;
+            }
+        }
+        return Ok(outcomes.exit());
     }
+    if let Some(to) = &args.to {
+        check_target(place, to, args.create).await?;
+    }
+    if args.change.dry_run {
+        redrive_dry(place, meant, false, &mut outcomes).await?;
+        return Ok(outcomes.exit());
+    }
+    let ids = place.ids(meant, &[State::Dead]).await?;
     let (step, pause) = pace(args.how.rate);
     for (at, ids) in ids.chunks(step).enumerate() {
         if at > 0 {
             tokio::time::sleep(pause).await;
         }
-        let answers = store.redrive(queue, ids, args.how.retries).await?;
-        done += tell_redriven(queue, ids.iter().zip(answers))?;
-    }
-    Ok(how_much(done, ids.len()))
-}
-
-/// One dead letter again, with another payload.
-async fn redrive_edited(
-    store: &dyn Store,
-    queue: &QueueName,
-    ids: &[MessageId],
-    payload: &str,
-    retries: Option<u32>,
-) -> anyhow::Result<Exit> {
-    let [id] = ids else {
-        return Err(Usage("--payload is for one dead letter: name one".to_owned()).into());
-    };
-    let bytes = payload::read(payload, PAYLOAD_MAX_DEFAULT).await?;
-    payload::check(&bytes, &Vec::new(), PAYLOAD_MAX_DEFAULT).map_err(Usage)?;
-    let answer = store.redrive_edited(queue, id, &bytes, retries).await?;
-    Ok(how_much(tell_redriven(queue, [(id, answer)])?, 1))
-}
-
-/// Says what became of each; returns how many were put back.
-fn tell_redriven<'a>(
-    queue: &QueueName,
-    answers: impl IntoIterator<Item = (&'a MessageId, Redriven)>,
-) -> anyhow::Result<usize> {
-    let mut done = 0;
-    for (id, answer) in answers {
-        let id = printable(id.as_str());
-        match answer {
-            Redriven::As(new) => {
-                done += 1;
-                writeln!(io::stdout().lock(), "{id} -> {new}")?;
-            }
-            Redriven::Unknown => tell!("{id} is not redriven: it is no dead letter of {queue}"),
-            Redriven::PayloadMissing => {
-                tell!("{id} is not redriven: its payload is missing from the store");
-            }
+        let retries = args.how.retries;
+        let answers = match &args.to {
+            Some(to) => redrive_to(&*store, (queue, to), ids, retries).await?,
+            None => store.redrive(queue, ids, retries).await?,
+        };
+        for (id, answer) in ids.iter().zip(answers) {
+            redriven(&mut outcomes, id, answer)?;
         }
     }
-    Ok(done)
+    Ok(outcomes.exit())
+}
+
+/// Refuses another queue that is none, or that nobody uses: its name may be misspelt.
+async fn check_target(place: Place<'_>, to: &QueueName, create: bool) -> anyhow::Result<()> {
+    if to == place.queue {
+        return Err(Usage(format!(
+            "--to {to} is the queue of the dead letters: leave it out to send them there again"
+        ))
+        .into());
+    }
+    if !create && !is_known(place.store, to).await? {
+        return Err(Usage(format!("there is no queue {to}: --create makes it")).into());
+    }
+    Ok(())
+}
+
+/// The other payload of the one dead letter that is meant.
+async fn edited(meant: &Meant, payload: &str) -> anyhow::Result<Vec<u8>> {
+    if !matches!(meant, Meant::Named(ids) if ids.len() == 1) {
+        return Err(Usage("--payload is for one dead letter: name one".to_owned()).into());
+    }
+    let bytes = payload::read(payload, PAYLOAD_MAX_DEFAULT).await?;
+    payload::check(&bytes, &Vec::new(), PAYLOAD_MAX_DEFAULT).map_err(Usage)?;
+    Ok(bytes)
+}
+
+/// Says which would be put back, with their own payloads or another.
+async fn redrive_dry(
+    place: Place<'_>,
+    meant: Meant,
+    has_payload: bool,
+    outcomes: &mut Outcomes<'_>,
+) -> anyhow::Result<()> {
+    for (id, found) in place.found(meant, &[State::Dead]).await? {
+        let is_missing = found.as_ref().is_some_and(|found| found.is_missing);
+        match not_dead(found.as_ref()) {
+            Some(why) => outcomes.not(&id, why)?,
+            None if is_missing && !has_payload => outcomes.not(&id, Not::PayloadMissing)?,
+            None => outcomes.done(&id, "", Value::Null)?,
+        }
+    }
+    Ok(())
+}
+
+/// Says what became of one.
+fn redriven(outcomes: &mut Outcomes<'_>, id: &MessageId, answer: Redriven) -> io::Result<()> {
+    match answer {
+        Redriven::As(new) => outcomes.done(id, &format!(" -> {new}"), json!({"new_id": new})),
+        Redriven::Unknown => outcomes.not(id, Not::Found),
+        Redriven::PayloadMissing => outcomes.not(id, Not::PayloadMissing),
+    }
 }
 
 async fn delete(args: DeleteArgs) -> anyhow::Result<Exit> {
     log::to_stderr("warn", false)?;
     let store = open::store(&args.store, Missing::Refuse).await?;
     let queue = &args.queue.queue;
-    let ids = chosen(&args.which, &*store, queue).await?;
-    if args.which.ids().is_none() && !args.yes {
+    let place = Place {
+        store: &*store,
+        queue,
+    };
+    let mut outcomes = Outcomes::new(Verb::DELETE, queue, args.change);
+    let meant = args.which.meant();
+    if args.change.dry_run {
+        for (id, found) in place.found(meant, &[State::Dead]).await? {
+            match not_dead(found.as_ref()) {
+                None => outcomes.done(&id, "", Value::Null)?,
+                Some(why) => outcomes.not(&id, why)?,
+            }
+        }
+        return Ok(outcomes.exit());
+    }
+    let is_sure = args.yes || matches!(meant, Meant::Named(_));
+    let ids = place.ids(meant, &[State::Dead]).await?;
+    if !is_sure {
         return Err(Usage(format!(
-            "{} dead letters of {queue} would be deleted for good; say --yes to do it",
-            ids.len()
+            "{} of {queue} would be deleted for good; say --yes to do it, or --dry-run to see them",
+            Verb::DELETE.several(ids.len())
         ))
         .into());
     }
-    let mut done = 0;
-    for (id, deleted) in ids.iter().zip(store.delete_dead(queue, &ids).await?) {
-        let id = printable(id.as_str());
-        if deleted {
-            done += 1;
-            writeln!(io::stdout().lock(), "{id}")?;
-        } else {
-            tell!("{id} is not deleted: it is no dead letter of {queue}");
+    for some in ids.chunks(BATCH_MAX) {
+        let answers = store.delete_dead(queue, some).await?;
+        for (id, deleted) in some.iter().zip(answers) {
+            if deleted {
+                outcomes.done(id, "", Value::Null)?;
+            } else {
+                outcomes.not(id, Not::Found)?;
+            }
         }
     }
-    Ok(how_much(done, ids.len()))
+    Ok(outcomes.exit())
 }

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 
-use super::dead_ids::{Which, chosen};
 use super::open::{self, Missing};
-use super::read::how_much;
+use super::outcome::how_much;
 use super::run::calls::{self, of_dead};
 use super::sandbox::SandboxArgs;
+use super::which::{Place, WhichDead};
 use super::{Exit, QueueArg, StoreArgs, log, print};
-use crate::message::{MessageId, QueueName};
+use crate::message::{MessageId, QueueName, State};
 use crate::runtime::{Handler, Report};
 use crate::store::address::Endpoints;
 use crate::store::{Redriven, Store};
@@ -22,7 +22,7 @@ use crate::verdict::Outcome;
 #[derive(Debug, Args)]
 pub(super) struct TryArgs {
     #[command(flatten)]
-    which: Which,
+    which: WhichDead,
     /// Handler: a WebAssembly component
     ///
     /// Each dead letter runs as it was delivered last. The handler may do only what the flags allow, and
@@ -70,7 +70,11 @@ pub(super) async fn dead_try(args: TryArgs) -> anyhow::Result<Exit> {
     let runtime = args.sandbox.runtime(1, permissions)?;
     let handler = runtime.load(&args.sandbox.read(&runtime, &args.handler)?)?;
     let queue = &args.queue.queue;
-    let ids = chosen(&args.which, &*store, queue).await?;
+    let place = Place {
+        store: &*store,
+        queue,
+    };
+    let ids = place.ids(args.which.meant(), &[State::Dead]).await?;
     let (mut acked, all) = (0, ids.len());
     for id in ids {
         let mut tried = run(&*store, queue, id, &handler).await?;

@@ -40,6 +40,7 @@ Look:
 Steer:
   pause, resume           Pause or resume delivery of a queue
   cancel, reschedule      Cancel waiting messages; change when they are due
+  purge                   Remove all waiting messages of a queue
   dead try                Run dead letters through another handler
   dead redrive            Send dead letters again
   dead delete             Delete dead letters

@@ -3,11 +3,13 @@
 use std::io::{self, IsTerminal, Write};
 
 use clap::Args;
+use serde_json::json;
 
 use super::config::ConfigArg;
 use super::open::{self, Missing};
 use super::queues::QueuesArgs;
-use super::{DurabilityArg, Exit, RedisArgs, SettingsArgs, Usage, log};
+use super::{DurabilityArg, Exit, RedisArgs, SettingsArgs, Usage, log, print};
+use crate::message::QueueName;
 use crate::store::address::StoreAddress;
 use crate::store::move_queue::{Progress, move_queue};
 use crate::text::printable;
@@ -27,6 +29,9 @@ pub(super) struct MoveArgs {
     /// Go on with an interrupted move after a store was renamed
     #[arg(long)]
     renamed: bool,
+    /// Print a JSON object for each queue
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     config: ConfigArg,
     #[command(flatten)]
@@ -75,12 +80,8 @@ pub(super) async fn run(args: MoveArgs) -> anyhow::Result<Exit> {
         if shows_progress {
             let _ = write!(io::stderr(), "\r");
         }
-        writeln!(
-            io::stdout().lock(),
-            "{queue}: {arrived} messages from {} to {}",
-            printable(&from.describe()),
-            printable(&to.describe()),
-        )?;
+        let stores = (from.describe(), to.describe());
+        print_moved(&queue, arrived, &stores, args.json)?;
     }
     if let Some(note) = chosen.note {
         tell!("{note}");
@@ -90,6 +91,23 @@ pub(super) async fn run(args: MoveArgs) -> anyhow::Result<Exit> {
     } else {
         Exit::Partly
     })
+}
+
+fn print_moved(
+    queue: &QueueName,
+    messages: u64,
+    (from, to): &(String, String),
+    as_json: bool,
+) -> io::Result<()> {
+    if as_json {
+        let moved = json!({"queue": queue, "messages": messages, "from": from, "to": to});
+        return print::json_line(&moved);
+    }
+    let (from, to) = (printable(from), printable(to));
+    writeln!(
+        io::stdout().lock(),
+        "{queue}: {messages} messages from {from} to {to}"
+    )
 }
 
 /// The settings for one of two stores. What only the other can use is left out.

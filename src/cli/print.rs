@@ -38,16 +38,24 @@ pub(super) fn record_line(record: &Record) -> io::Result<()> {
         write!(out, "  {}", rfc3339(at_ms))?;
     }
     write!(out, "  attempts {}", record.attempts)?;
-    if let Some(last) = record.last_attempt() {
-        write!(out, "  {}", printable(&last.class))?;
-        if !last.reason.is_empty() {
-            write!(out, ": {}", printable(&last.reason))?;
-        }
+    if let Some(failure) = failure(record) {
+        write!(out, "  {failure}")?;
     }
     writeln!(out, "  {}", shown_payload(record, PAYLOAD_IN_LIST))
 }
 
-fn shown_payload(record: &Record, max: usize) -> String {
+/// The class and the reason of the last failed attempt.
+pub(super) fn failure(record: &Record) -> Option<String> {
+    let last = record.last_attempt()?;
+    let mut failure = printable(&last.class).into_owned();
+    if !last.reason.is_empty() {
+        failure.push_str(": ");
+        failure.push_str(&printable(&last.reason));
+    }
+    Some(failure)
+}
+
+pub(super) fn shown_payload(record: &Record, max: usize) -> String {
     match &record.payload {
         Some(bytes) if bytes.is_empty() => "(empty)".to_owned(),
         Some(bytes) => payload(bytes, max),

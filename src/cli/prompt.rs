@@ -5,11 +5,9 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use super::dead::How;
-use super::dead_ids::Which;
 use super::payload;
-use super::read::Named;
-use super::send::MessageArgs;
-use super::steer::Moved;
+use super::send::{MessageArgs, Timing};
+use super::which::{Meant, Named, WhichDead};
 use crate::control::{Bulk, Command, Filter, Line};
 use crate::dashboard::{self, CommandParser};
 use crate::message::{MessageId, PAYLOAD_MAX_DEFAULT, QueueName};
@@ -41,7 +39,9 @@ enum What {
     },
     Reschedule {
         #[command(flatten)]
-        moved: Moved,
+        named: Named,
+        #[command(flatten)]
+        timing: Timing,
         #[command(flatten)]
         queue: OtherQueue,
     },
@@ -81,7 +81,7 @@ enum Dead {
 #[derive(Debug, clap::Args)]
 struct RedriveArgs {
     #[command(flatten)]
-    which: Which,
+    which: WhichDead,
     #[command(flatten)]
     how: How,
     #[command(flatten)]
@@ -91,7 +91,7 @@ struct RedriveArgs {
 #[derive(Debug, clap::Args)]
 struct DeleteArgs {
     #[command(flatten)]
-    which: Which,
+    which: WhichDead,
     #[command(flatten)]
     queue: OtherQueue,
 }
@@ -209,9 +209,10 @@ fn meant(what: What, queue: &QueueName) -> Result<Line, String> {
             queue: other,
         } => Command::Cancel(other.or(queue), named.ids()),
         What::Reschedule {
-            moved,
+            named,
+            timing,
             queue: other,
-        } => Command::Reschedule(other.or(queue), moved.named.ids(), moved.timing.due()),
+        } => Command::Reschedule(other.or(queue), named.ids(), timing.due()),
         What::Redrive(args) | What::Dead(Dead::Redrive(args)) => redrive(args, queue)?,
         What::Delete(args) | What::Dead(Dead::Delete(args)) => {
             bulk(args.queue.or(queue), &args.which, Bulk::Delete)
@@ -241,11 +242,11 @@ fn meant(what: What, queue: &QueueName) -> Result<Line, String> {
     }))
 }
 
-/// For all of a queue the dashboard has to find out first which those are.
-fn bulk(queue: QueueName, which: &Which, bulk: Bulk) -> Command {
-    match which.ids() {
-        Some(ids) => Command::Bulk(queue, ids, bulk),
-        None => Command::Choose(queue, Filter::default(), bulk),
+/// For all of a queue, or those that match, the dashboard has to find out first which those are.
+fn bulk(queue: QueueName, which: &WhichDead, bulk: Bulk) -> Command {
+    match which.meant() {
+        Meant::Named(ids) => Command::Bulk(queue, ids, bulk),
+        Meant::Matching(filter) => Command::Choose(queue, filter, bulk),
     }
 }
 
@@ -262,10 +263,10 @@ fn redrive(args: RedriveArgs, queue: &QueueName) -> Result<Command, String> {
     };
     let bytes = payload::read_at_prompt(&text, PAYLOAD_MAX_DEFAULT)?;
     payload::check(&bytes, &Vec::new(), PAYLOAD_MAX_DEFAULT)?;
-    match args.which.ids().as_deref() {
-        Some([id]) => Ok(Command::RedriveEdited {
+    match args.which.meant() {
+        Meant::Named(ids) if ids.len() == 1 => Ok(Command::RedriveEdited {
             queue,
-            id: id.clone(),
+            id: ids[0].clone(),
             payload: bytes,
             retries,
         }),
@@ -462,6 +463,14 @@ mod tests {
                 ),
             ),
             (
+                "delete --match 'reason:timeout !eu'",
+                Command::Choose(
+                    queue.clone(),
+                    Filter::parse("reason:timeout !eu").unwrap(),
+                    Bulk::Delete,
+                ),
+            ),
+            (
                 "redrive x --payload y",
                 Command::RedriveEdited {
                     queue: queue.clone(),
@@ -496,6 +505,8 @@ mod tests {
             ("redrive", "required"),
             ("redrive a b --payload x", "name one"),
             ("filter reason:", "nothing to look for"),
+            ("redrive --match reason:", "nothing to look for"),
+            ("redrive --match ''", "it is empty"),
         ] {
             let error = parse(line).unwrap_err();
             assert!(

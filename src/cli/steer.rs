@@ -3,16 +3,17 @@
 use std::io::{self, Write};
 
 use clap::Args;
+use serde_json::json;
 
 use super::open::Missing;
-use super::read::{Named, how_much};
+use super::outcome::{ChangeArgs, Not, Outcomes, Verb, not_waiting};
 use super::send::Timing;
 use super::time::rfc3339;
-use super::{Exit, QueueArg, StoreArgs, log, open};
+use super::which::{Place, WAITING, WhichWaiting};
+use super::{Exit, QueueArg, StoreArgs, log, open, print};
 use crate::control::{is_known, not_there};
-use crate::message::QueueName;
-use crate::store::Rescheduled;
-use crate::text::printable;
+use crate::message::{Due, MessageId, QueueName};
+use crate::store::{BATCH_MAX, Rescheduled};
 
 #[derive(Debug, Args)]
 pub(super) struct PauseArgs {
@@ -21,6 +22,9 @@ pub(super) struct PauseArgs {
     /// Make the queue if it is not there
     #[arg(long)]
     create: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     store: StoreArgs,
 }
@@ -29,25 +33,36 @@ pub(super) struct PauseArgs {
 pub(super) struct ResumeArgs {
     #[command(flatten)]
     queue: QueueArg,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     store: StoreArgs,
 }
 
 pub(super) async fn pause(args: PauseArgs) -> anyhow::Result<Exit> {
-    set_paused(&args.store, &args.queue.queue, true, args.create).await
+    let queue = &args.queue.queue;
+    if !set_paused(&args.store, queue, true, args.create).await? {
+        return Ok(Exit::Failed);
+    }
+    print_paused(queue, true, args.json)
 }
 
 pub(super) async fn resume(args: ResumeArgs) -> anyhow::Result<Exit> {
-    set_paused(&args.store, &args.queue.queue, false, false).await
+    let queue = &args.queue.queue;
+    if !set_paused(&args.store, queue, false, false).await? {
+        return Ok(Exit::Failed);
+    }
+    print_paused(queue, false, args.json)
 }
 
-/// Gives messages of a queue to no host, or again.
+/// Gives messages of a queue to no host, or again. False if there is no such queue.
 async fn set_paused(
     store: &StoreArgs,
     queue: &QueueName,
     paused: bool,
     create: bool,
-) -> anyhow::Result<Exit> {
+) -> anyhow::Result<bool> {
     log::to_stderr("warn", false)?;
     let missing = if create {
         Missing::Make
@@ -57,52 +72,78 @@ async fn set_paused(
     let store = open::store(store, missing).await?;
     if !create && !is_known(&*store, queue).await? {
         tell!("error: {}", not_there(queue, paused));
-        return Ok(Exit::Failed);
+        return Ok(false);
     }
     store.set_paused(queue, paused).await?;
-    let how = if paused { "is paused" } else { "goes on" };
-    writeln!(io::stdout().lock(), "{queue} {how}")?;
+    Ok(true)
+}
+
+fn print_paused(queue: &QueueName, paused: bool, as_json: bool) -> anyhow::Result<Exit> {
+    if as_json {
+        print::json_line(&json!({"queue": queue, "paused": paused}))?;
+    } else {
+        let how = if paused { "is paused" } else { "goes on" };
+        writeln!(io::stdout().lock(), "{queue} {how}")?;
+    }
     Ok(Exit::Done)
 }
 
 #[derive(Debug, Args)]
 pub(super) struct RescheduleArgs {
     #[command(flatten)]
-    what: Moved,
+    which: WhichWaiting,
+    #[command(flatten)]
+    timing: Timing,
+    #[command(flatten)]
+    change: ChangeArgs,
     #[command(flatten)]
     queue: QueueArg,
     #[command(flatten)]
     store: StoreArgs,
 }
 
-/// Which messages, and to when; now if nothing is said.
-#[derive(Debug, Args)]
-pub(super) struct Moved {
-    #[command(flatten)]
-    pub named: Named,
-    #[command(flatten)]
-    pub timing: Timing,
-}
-
 pub(super) async fn reschedule(args: RescheduleArgs) -> anyhow::Result<Exit> {
     log::to_stderr("warn", false)?;
     let store = open::store(&args.store, Missing::Refuse).await?;
-    let ids = args.what.named.ids();
-    let due = args.what.timing.due();
-    let answers = store.reschedule(&args.queue.queue, &ids, due).await?;
-    let mut done = 0;
-    for (id, answer) in ids.iter().zip(answers) {
-        let id = printable(id.as_str());
-        match answer {
-            Rescheduled::At(due_ms) => {
-                done += 1;
-                writeln!(io::stdout().lock(), "{id}  {}", rfc3339(due_ms))?;
+    let queue = &args.queue.queue;
+    let place = Place {
+        store: &*store,
+        queue,
+    };
+    let mut outcomes = Outcomes::new(Verb::RESCHEDULE, queue, args.change);
+    let (meant, due) = (args.which.meant(), args.timing.due());
+    if args.change.dry_run {
+        let due_ms = match due {
+            Due::At(at_ms) => at_ms,
+            Due::In(delay) => {
+                let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+                store.overview(queue).await?.now_ms.saturating_add(delay_ms)
             }
-            Rescheduled::InFlight => tell!("{id} is not rescheduled: a host is handling it"),
-            Rescheduled::Unknown => {
-                tell!("{id} is not rescheduled: it does not wait in this queue");
+        };
+        for (id, found) in place.found(meant, WAITING).await? {
+            match not_waiting(found.as_ref()) {
+                None => rescheduled(&mut outcomes, &id, due_ms)?,
+                Some(why) => outcomes.not(&id, why)?,
+            }
+        }
+        return Ok(outcomes.exit());
+    }
+    let ids = place.ids(meant, WAITING).await?;
+    for some in ids.chunks(BATCH_MAX) {
+        let answers = store.reschedule(queue, some, due).await?;
+        for (id, answer) in some.iter().zip(answers) {
+            match answer {
+                Rescheduled::At(due_ms) => rescheduled(&mut outcomes, id, due_ms)?,
+                Rescheduled::InFlight => outcomes.not(id, Not::InFlight)?,
+                Rescheduled::Unknown => outcomes.not(id, Not::Found)?,
             }
         }
     }
-    Ok(how_much(done, ids.len()))
+    Ok(outcomes.exit())
+}
+
+fn rescheduled(outcomes: &mut Outcomes<'_>, id: &MessageId, due_ms: u64) -> io::Result<()> {
+    let due = rfc3339(due_ms);
+    let fields = json!({"due_at_ms": due_ms, "due_at": due});
+    outcomes.done(id, &format!("  {due}"), fields)
 }

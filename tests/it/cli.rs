@@ -3,6 +3,10 @@
 mod closed;
 mod dead_try;
 mod fail_if;
+mod matching;
+mod prefix;
+mod purge;
+mod redrive_to;
 mod resend;
 mod run;
 mod settings;
@@ -29,6 +33,7 @@ fn the_help_is_complete() {
         ("help-top", &["top", "--help"]),
         ("help-audit", &["audit", "--help"]),
         ("help-reschedule", &["reschedule", "--help"]),
+        ("help-purge", &["purge", "--help"]),
         ("help-run", &["run", "-h"]),
         ("help-new", &["new", "--help"]),
         ("keys", &["keys"]),

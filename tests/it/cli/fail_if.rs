@@ -5,6 +5,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
+use crate::dashboard::tty::Tty;
 use crate::http_api::with_each_store;
 use crate::support::{dqhost, eventually, run, stderr, stdout};
 
@@ -66,5 +67,59 @@ fn a_watch_reads_again_until_a_condition_is_met() {
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(1));
         assert!(stderr(&output).contains("queue default: ready is 2 (ready>1)"));
+    });
+}
+
+#[test]
+fn a_watch_on_a_terminal_shows_the_latest_reading_only() {
+    with_each_store(|store| {
+        run(Some(store), &["send", "x"], 0);
+        let mut tty = Tty::start(store, &["stats", "--watch=10ms"], (130, 24));
+        let is_ready = |screen: &str, count: u64| {
+            let mut lines = screen.lines().filter(|line| line.starts_with("default  "));
+            let words = lines
+                .next()
+                .map(|line| line.split_whitespace().nth(2).unwrap().to_owned());
+            words == Some(count.to_string()) && lines.next().is_none()
+        };
+        tty.wait_until("the first reading", |screen| is_ready(screen, 1));
+        run(Some(store), &["send", "x"], 0);
+        run(Some(store), &["pause"], 0);
+        tty.wait_until("a later one", |screen| {
+            is_ready(screen, 2) && screen.contains("default is paused")
+        });
+        run(Some(store), &["resume"], 0);
+        let screen = tty.wait_until("what is gone is not shown", |screen| {
+            is_ready(screen, 2) && !screen.contains("paused")
+        });
+        assert_eq!(screen.matches("PENDING").count(), 1, "{screen}");
+        tty.keys("\x03");
+        let left = tty.end(1);
+        assert!(!left.contains("error"), "{left}");
+    });
+}
+
+#[test]
+fn a_watch_ends_quietly_when_nobody_reads_it() {
+    with_each_store(|store| {
+        run(Some(store), &["send", "x"], 0);
+        let mut child = dqhost(Some(store), &["stats", "--watch=1ms"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        // A block for each reading, one below the other.
+        for _ in 0..2 {
+            assert!(lines.next().unwrap().unwrap().starts_with("store "));
+            assert!(lines.next().unwrap().unwrap().starts_with("QUEUE "));
+            assert!(lines.next().unwrap().unwrap().starts_with("default "));
+        }
+        drop(lines);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(
+            (output.status.code(), stderr(&output)),
+            (Some(0), String::new())
+        );
     });
 }

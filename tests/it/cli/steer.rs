@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use tempfile::TempDir;
 
+use crate::dashboard::tty::Tty;
+use crate::http_api::with_each_store;
 use crate::support::{RedisServer, dqhost, expect, feed, run, stats, stderr, stdout};
 
 #[test]
@@ -90,4 +92,48 @@ fn a_list_that_stops_says_how_many_there_are() {
             (String::new(), String::new())
         );
     }
+}
+
+#[test]
+fn a_list_is_a_table_on_a_terminal_and_lines_in_a_pipe() {
+    with_each_store(|store| {
+        let sent = run(Some(store), &["send", "one", "--in", "90m"], 0);
+        let id = stdout(&sent).trim().to_owned();
+        let header = format!(
+            "{:<36}  {:<12}  ATTEMPTS  LAST FAILURE  PAYLOAD",
+            "ID", "DUE"
+        );
+        let row = |text: &str| {
+            text.lines()
+                .find(|line| line.starts_with(&id))
+                .unwrap()
+                .to_owned()
+        };
+        let list = |more: &[&str]| {
+            let args = [&["list", "pending"], more].concat();
+            stdout(&run(Some(store), &args, 0))
+        };
+        // What scripts read.
+        let lines = list(&[]);
+        assert!(lines.starts_with(&format!("{id}  20")) && lines.ends_with("  attempts 0  one\n"));
+        assert_eq!(list(&["-o", "lines"]), lines);
+        assert_eq!(list(&["-o", "json"]), list(&["--json"]));
+        let table = list(&["-o", "wide"]);
+        assert_eq!(table.lines().count(), 2, "{table}");
+        let of_id = row(&table);
+        assert!(of_id.starts_with(&format!("{id}  in 1h ")), "{of_id}");
+        assert!(of_id.ends_with("  0         -             one"), "{of_id}");
+        let columns: Vec<&str> = header.split_whitespace().collect();
+        let first: Vec<&str> = table.lines().next().unwrap().split_whitespace().collect();
+        assert_eq!(first, columns);
+        let tty = Tty::start(store, &["list", "pending"], (120, 10));
+        let screen = tty.end(0);
+        assert!(
+            screen.contains("LAST FAILURE") && row(&screen).contains("  in 1h "),
+            "{screen}"
+        );
+        let tty = Tty::start(store, &["list", "ready"], (120, 10));
+        assert!(tty.end(0).contains("default has no such messages in ready"));
+        run(Some(store), &["list", "pending", "-o", "wide", "--json"], 2);
+    });
 }

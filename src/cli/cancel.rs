@@ -1,0 +1,66 @@
+//! `dqhost cancel`.
+
+use clap::Args;
+use serde_json::Value;
+
+use super::open::Missing;
+use super::outcome::{ChangeArgs, Not, Outcomes, Verb, not_waiting};
+use super::which::{Meant, Place, WAITING, WhichWaiting};
+use super::{Exit, QueueArg, StoreArgs, Usage, log, open};
+use crate::store::{BATCH_MAX, Cancelled};
+
+#[derive(Debug, Args)]
+pub(super) struct CancelArgs {
+    #[command(flatten)]
+    which: WhichWaiting,
+    /// Confirm the cancellation with --match
+    #[arg(long)]
+    yes: bool,
+    #[command(flatten)]
+    change: ChangeArgs,
+    #[command(flatten)]
+    queue: QueueArg,
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+pub(super) async fn cancel(args: CancelArgs) -> anyhow::Result<Exit> {
+    log::to_stderr("warn", false)?;
+    let store = open::store(&args.store, Missing::Refuse).await?;
+    let queue = &args.queue.queue;
+    let place = Place {
+        store: &*store,
+        queue,
+    };
+    let mut outcomes = Outcomes::new(Verb::CANCEL, queue, args.change);
+    let meant = args.which.meant();
+    if args.change.dry_run {
+        for (id, found) in place.found(meant, WAITING).await? {
+            match not_waiting(found.as_ref()) {
+                None => outcomes.done(&id, "", Value::Null)?,
+                Some(why) => outcomes.not(&id, why)?,
+            }
+        }
+        return Ok(outcomes.exit());
+    }
+    let is_sure = args.yes || matches!(meant, Meant::Named(_));
+    let ids = place.ids(meant, WAITING).await?;
+    if !is_sure && !ids.is_empty() {
+        return Err(Usage(format!(
+            "{} of {queue} would be cancelled for good; say --yes to do it, or --dry-run to see them",
+            Verb::CANCEL.several(ids.len())
+        ))
+        .into());
+    }
+    for some in ids.chunks(BATCH_MAX) {
+        let answers = store.cancel(queue, some).await?;
+        for (id, answer) in some.iter().zip(answers) {
+            match answer {
+                Cancelled::Done => outcomes.done(id, "", Value::Null)?,
+                Cancelled::InFlight => outcomes.not(id, Not::InFlight)?,
+                Cancelled::Unknown => outcomes.not(id, Not::Found)?,
+            }
+        }
+    }
+    Ok(outcomes.exit())
+}
