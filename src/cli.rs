@@ -62,6 +62,7 @@ mod schedule;
 mod screen;
 mod send;
 mod serve;
+mod service;
 mod signals;
 mod stats;
 mod steer;

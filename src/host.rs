@@ -11,7 +11,7 @@
 //! delivers its messages again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -143,6 +143,8 @@ struct ServedQueue {
     turns: QueueTurns,
     /// True while nothing of it is known to wait.
     is_idle: AtomicBool,
+    /// How often its loop went round.
+    passes: AtomicU64,
 }
 
 /// The queues of a host, and what they share.
@@ -188,6 +190,7 @@ impl Host {
                 slots: Arc::clone(slots),
                 turns: turns.add_queue(),
                 is_idle: AtomicBool::new(false),
+                passes: AtomicU64::new(0),
             })
         };
         let queues = served.into_iter().zip(&shared.slots.users);

@@ -9,6 +9,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::service::Progress;
 use super::watched::Kept;
 use super::{StoreArgs, Usage, number, open};
 use crate::files;
@@ -88,6 +89,8 @@ pub(super) struct Listening {
     stop: watch::Sender<bool>,
     served: JoinHandle<()>,
     address: ListenAddr,
+    /// None until it is opened.
+    store: Option<Arc<dyn Store>>,
 }
 
 /// Listens at an address; the store is opened on the threads of the API.
@@ -114,6 +117,7 @@ pub(super) async fn start(
         runtime: Some(runtime),
         stop,
         address: address.clone(),
+        store: None,
     };
     let Some(runtime) = &listening.runtime else {
         return Ok(listening);
@@ -130,6 +134,7 @@ pub(super) async fn start(
     };
     tracing::info!(address = shown, store = store.describe(), "listening");
     listening.address = listener.address().clone();
+    listening.store = Some(Arc::clone(&store));
     if certificate.is_none() && !listening.address.is_local() {
         tracing::warn!(
             "tokens and messages cross the network in the clear: give --tls-cert and --tls-key, or put a \
@@ -160,6 +165,12 @@ impl Listening {
     /// Where it listens, with the port that the system chose.
     pub(super) fn address(&self) -> &ListenAddr {
         &self.address
+    }
+
+    /// What shows that its threads and its store work.
+    pub(super) fn progress(&self) -> Option<Progress> {
+        let threads = self.runtime.as_ref()?.handle().clone();
+        Some(Progress::OfApi(threads, self.store.clone()?))
     }
 
     /// Accepts no more requests, and lets those finish that have begun.

@@ -1,7 +1,7 @@
 //! The program's log.
 
 use std::io::{self, IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,13 +13,17 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
+use self::destination::Destination;
+pub(super) use self::destination::Reopen;
 use self::file::LogFile;
 use self::format::{Fields, Format};
 use self::rate::Rate;
 use super::Usage;
 use crate::control::{LogLevel, LogRing};
 use crate::runtime::RunLines;
+use crate::text::printable;
 
+mod destination;
 mod file;
 mod format;
 mod rate;
@@ -56,11 +60,47 @@ pub(super) struct LogArgs {
         env = "DQHOST_LOG_FORMAT"
     )]
     log_format: LogFormat,
+    /// Append the log to this file instead of stderr
+    ///
+    /// SIGUSR1 opens the file again, for logrotate. Beside a dashboard it is used instead of the files
+    /// in $XDG_STATE_HOME/dqhost.
+    #[arg(long, value_name = "PATH", env = "DQHOST_LOG_FILE")]
+    log_file: Option<PathBuf>,
 }
 
 impl LogArgs {
-    pub(super) fn is_json(&self) -> bool {
+    /// Those of a dashboard without a host.
+    pub(super) fn of_top() -> Self {
+        Self {
+            log: "info".to_owned(),
+            log_format: LogFormat::Text,
+            log_file: None,
+        }
+    }
+
+    fn is_json(&self) -> bool {
         self.log_format == LogFormat::Json
+    }
+
+    /// For a file.
+    fn plain(&self) -> Format {
+        if self.is_json() {
+            return Format::Json;
+        }
+        Format::Text { has_colours: false }
+    }
+
+    /// Opens the file that is named, if one is.
+    fn open(&self) -> Result<Option<LogFile>, Usage> {
+        let Some(path) = &self.log_file else {
+            return Ok(None);
+        };
+        let file = LogFile::open_named(path).map_err(|error| {
+            let path = path.display().to_string();
+            let path = printable(&path);
+            Usage(format!("--log-file: {path} cannot be opened: {error}"))
+        })?;
+        Ok(Some(file))
     }
 }
 
@@ -88,6 +128,7 @@ fn format_of(json: bool) -> Format {
 pub(super) struct Log {
     writers: Vec<(ErrorCounter, WorkerGuard)>,
     rate: Arc<Rate>,
+    reopen: Reopen,
 }
 
 /// How long lines that are left may take to be written when the log ends. The writer's own limit,
@@ -99,7 +140,13 @@ impl Log {
         Self {
             writers: Vec::new(),
             rate: Arc::clone(rate),
+            reopen: Reopen::default(),
         }
+    }
+
+    /// What opens its files again.
+    pub(super) fn reopen(&self) -> Reopen {
+        self.reopen.clone()
     }
 
     /// One more place to write to, which has a queue of its own.
@@ -111,6 +158,10 @@ impl Log {
             .finish(destination);
         self.writers.push((lines.error_counter(), writer));
         lines
+    }
+
+    fn add_file(&mut self, file: LogFile, ring: Option<&Arc<LogRing>>) -> NonBlocking {
+        self.add(Destination::new(file, self.reopen.clone(), ring.cloned()))
     }
 }
 
@@ -141,12 +192,15 @@ impl Drop for Log {
     }
 }
 
-/// Logs to stderr, as [`Log`] says.
-pub(super) fn of_host(level: &str, json: bool) -> anyhow::Result<Log> {
+/// Logs to stderr or the file that is named, as [`Log`] says.
+pub(super) fn of_host(args: &LogArgs) -> anyhow::Result<Log> {
     let rate = Arc::default();
     let mut log = Log::new(&rate);
-    let lines = log.add(io::stderr());
-    init(level, format_of(json), Sink::Lines(lines), rate)?;
+    let (lines, format) = match args.open()? {
+        Some(file) => (log.add_file(file, None), args.plain()),
+        None => (log.add(io::stderr()), format_of(args.is_json())),
+    };
+    init(&args.log, format, Sink::Lines(lines), rate)?;
     Ok(log)
 }
 
@@ -159,40 +213,38 @@ fn init(level: &str, format: Format, sink: Sink, rate: Arc<Rate>) -> anyhow::Res
         .map_err(|error| anyhow::anyhow!("the log cannot be set up: {error}"))
 }
 
-/// Logs to the screen's ring and to two files of this process in the folder, never to the terminal. One
-/// file is for the host's own lines, and one for those of handlers, which push out nothing of the host's.
-/// Panics are logged as well, since whoever catches them has no other place to tell of them.
+/// Logs to the screen's ring and to files, never to the terminal: to the one that is named, or to two of
+/// this process in the folder. Of those one is for the host's own lines, and one for those of handlers,
+/// which push out nothing of the host's. Panics are logged as well, since whoever catches them has no
+/// other place to tell of them.
 pub(super) fn to_screen(
-    level: &str,
-    json: bool,
+    args: &LogArgs,
     ring: &Arc<LogRing>,
     folder: Option<&Path>,
 ) -> anyhow::Result<Log> {
-    let (files, trouble) = match folder.map(LogFile::open_both).transpose() {
-        Ok(files) => (files, None),
-        Err(error) => (None, Some(error)),
+    let (files, trouble) = match (args.open()?, args.open()?) {
+        (Some(host), Some(guests)) => (Some([host, guests]), None),
+        _ => match folder.map(LogFile::open_both).transpose() {
+            Ok(files) => (files, None),
+            Err(error) => (None, Some(error)),
+        },
     };
     if let Some([host, guests]) = &files {
-        let guests = guests.path.file_name().unwrap_or_default();
-        ring.set_file(&format!("{} and {}", host.path.display(), guests.display()));
+        let mut shown = host.path.display().to_string();
+        if guests.path != host.path {
+            let guests = guests.path.file_name().unwrap_or_default();
+            shown = format!("{shown} and {}", guests.display());
+        }
+        ring.set_file(&shown);
     }
     let rate = Arc::default();
     let mut log = Log::new(&rate);
-    let files = files.map(|files| {
-        files.map(|file| {
-            log.add(FileOrNothing {
-                file: Some(file),
-                ring: Arc::clone(ring),
-            })
-        })
-    });
-    let format = if json {
-        Format::Json
-    } else {
-        Format::Text { has_colours: false }
+    let files = files.map(|files| files.map(|file| log.add_file(file, Some(ring))));
+    let sink = Sink::Screen {
+        ring: Arc::clone(ring),
+        files,
     };
-    let ring = Arc::clone(ring);
-    init(level, format, Sink::Screen { ring, files }, rate)?;
+    init(&args.log, args.plain(), sink, rate)?;
     if let (Some(error), Some(folder)) = (trouble, folder) {
         let folder = folder.display();
         tracing::warn!("the log is on the screen only: {folder}: {error}");
@@ -201,30 +253,6 @@ pub(super) fn to_screen(
         tracing::error!("a bug in dqhost: {panic}");
     }));
     Ok(log)
-}
-
-/// Writes to a file of the log, until that fails.
-struct FileOrNothing {
-    file: Option<LogFile>,
-    ring: Arc<LogRing>,
-}
-
-impl Write for FileOrNothing {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if let Some(file) = &mut self.file
-            && file.add(line).is_err()
-        {
-            // Its disk is full, say. There is no place to tell of it but the ring.
-            self.file = None;
-            let text = "the file of the log cannot be written any more";
-            self.ring.add(LogLevel::Warn, false, text);
-        }
-        Ok(line.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 /// Writes each event to the log. What a run causes is marked, and has limits: so many lines of each run,

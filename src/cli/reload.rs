@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::Context;
 
 use super::handlers::{Loader, Plan};
+use super::service::ServiceManager;
 use super::watched::Watched;
 use crate::host::CurrentHandler;
 use crate::runtime::{ComponentFile, Handler, HandlerError};
@@ -47,6 +48,8 @@ impl Reload {
 pub(super) struct Reloader {
     pub loader: Arc<Loader>,
     pub handlers: Vec<Arc<CurrentHandler>>,
+    /// It is told when handlers are loaded because somebody has asked.
+    pub manager: ServiceManager,
 }
 
 impl Reloader {
@@ -65,11 +68,17 @@ impl Reloader {
                 Err(RecvTimeoutError::Timeout) => false,
                 Err(RecvTimeoutError::Disconnected) => return,
             };
+            if is_asked {
+                self.manager.reloading();
+            }
             for path in &paths {
                 if is_asked || watched.entry(path).or_default().have_changed(&[path]) {
                     // A bug costs this file, and not the thread.
                     let _ = catch_unwind(AssertUnwindSafe(|| self.reload(path)));
                 }
+            }
+            if is_asked {
+                self.manager.reloaded();
             }
         }
     }

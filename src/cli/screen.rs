@@ -115,9 +115,9 @@ fn state_folder() -> Option<PathBuf> {
 
 /// Sends the log to the screen and, if there is a place for it, to files. Call it before anything is
 /// logged.
-pub(super) fn start_log(level: &str, json: bool) -> anyhow::Result<(Arc<LogRing>, log::Log)> {
+pub(super) fn start_log(args: &log::LogArgs) -> anyhow::Result<(Arc<LogRing>, log::Log)> {
     let ring = Arc::new(LogRing::default());
-    let log = log::to_screen(level, json, &ring, state_folder().as_deref())?;
+    let log = log::to_screen(args, &ring, state_folder().as_deref())?;
     Ok((ring, log))
 }
 
@@ -297,7 +297,7 @@ pub(super) async fn top(args: TopArgs) -> anyhow::Result<Exit> {
     }
     let store = open::store(&args.store, Missing::Refuse).await?;
     let queues = shown(&args.queues, &*store).await?;
-    let (logs, _log) = start_log("info", false)?;
+    let (logs, _log) = start_log(&log::LogArgs::of_top())?;
     let controller = Controller {
         store,
         queues,

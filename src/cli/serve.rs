@@ -7,7 +7,9 @@ use tokio::sync::watch;
 
 use super::listen::{self, ListenArgs};
 use super::open::Missing;
-use super::{Exit, StoreArgs, hardening, log, open, signals};
+use super::service::ServiceManager;
+use super::signals::{self, OnSignal};
+use super::{Exit, StoreArgs, hardening, log, open};
 use crate::host::Stage;
 use crate::http_api::ListenAddr;
 
@@ -25,7 +27,7 @@ pub(super) struct ServeArgs {
 }
 
 pub(super) async fn serve(args: ServeArgs) -> anyhow::Result<Exit> {
-    let log = log::of_host(&args.log.log, args.log.is_json())?;
+    let log = log::of_host(&args.log)?;
     hardening::hide_memory();
     let default = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PORT);
     let mut listen = args.listen;
@@ -35,16 +37,26 @@ pub(super) async fn serve(args: ServeArgs) -> anyhow::Result<Exit> {
         .clone();
     listen.check()?;
     let (stage, mut stages) = watch::channel(Stage::Run);
-    signals::listen(stage, None)?;
+    let manager = ServiceManager::of_environment();
+    let on_signal = OnSignal {
+        reload: None,
+        log: log.reopen(),
+        manager: manager.clone(),
+    };
+    signals::listen(stage, on_signal)?;
     let store = args.store;
     let store = async move { open::store(&store, Missing::Make).await };
     let listening = listen::start(&listen, &address, store, None).await?;
+    let status = format!("serving the HTTP API at {}", listening.address());
+    let progress = listening.progress();
+    let telling = progress.map(|progress| manager.tell_of_api(&status, progress));
     let _ = stages.wait_for(|stage| *stage >= Stage::Drain).await;
+    manager.stopping("stopping: requests may finish");
     tokio::select! {
         () = listening.end() => {}
         _ = stages.wait_for(|stage| *stage == Stage::Now) => {}
     }
     tracing::info!("stopped");
-    drop(log);
+    drop((telling, log));
     Ok(Exit::Done)
 }

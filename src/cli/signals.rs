@@ -1,19 +1,42 @@
-//! The signals that stop a host, and the one that makes it load changed handlers.
+//! The signals that stop a host, and those that make it load changed handlers and open its log again.
 
 use anyhow::Context;
 use rustix::fs::{Mode, OFlags};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use super::log::Reopen;
 use super::reload::Reload;
+use super::service::ServiceManager;
 use crate::host::Stage;
+
+/// What signals ask for that do not end a process.
+pub(super) struct OnSignal {
+    /// None where no handlers are served.
+    pub reload: Option<Reload>,
+    pub log: Reopen,
+    pub manager: ServiceManager,
+}
+
+impl OnSignal {
+    fn hangup(&self) {
+        if let Some(reload) = &self.reload {
+            reload.ask();
+        } else {
+            // Who has asked may wait for the end of it.
+            self.manager.reloading();
+            self.manager.reloaded();
+        }
+    }
+}
 
 /// The first SIGINT or SIGTERM lets handlers finish, the second stops them. SIGHUP loads changed handlers, if there are any,
 /// unless it tells that the terminal of this process is gone. That lets handlers finish too, and never
-/// more than that, since it is told more than once.
-pub(super) fn listen(stage: watch::Sender<Stage>, reload: Option<Reload>) -> anyhow::Result<()> {
+/// more than that, since it is told more than once. SIGUSR1 opens the file of the log again.
+pub(super) fn listen(stage: watch::Sender<Stage>, on_signal: OnSignal) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt()).context("listening for Ctrl-C")?;
     let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
+    let mut reopen = signal(SignalKind::user_defined1()).context("listening for SIGUSR1")?;
     let mut hangup = if is_hangup_ignored() {
         None
     } else {
@@ -25,14 +48,16 @@ pub(super) fn listen(stage: watch::Sender<Stage>, reload: Option<Reload>) -> any
             let at_least = tokio::select! {
                 _ = interrupt.recv() => Stage::Now,
                 _ = terminate.recv() => Stage::Now,
+                Some(()) = reopen.recv() => {
+                    on_signal.log.ask();
+                    continue;
+                }
                 Some(()) = async { hangup.as_mut()?.recv().await } => {
                     let look = tokio::task::spawn_blocking(has_terminal);
                     if had_terminal && !look.await.unwrap_or(true) {
                         Stage::Drain
                     } else {
-                        if let Some(reload) = &reload {
-                            reload.ask();
-                        }
+                        on_signal.hangup();
                         continue;
                     }
                 }

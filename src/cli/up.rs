@@ -11,7 +11,10 @@ use super::config::{Config, TableArgs};
 use super::handlers::{Loader, Plan};
 use super::host_args::{DeliveryArgs, UpArgs};
 use super::reload::{Reload, Reloader};
-use super::{DEFAULT_QUEUE, Exit, Usage, hardening, listen, log, open, sandbox, screen, signals};
+use super::service::ServiceManager;
+use super::signals::{self, OnSignal};
+use super::{DEFAULT_QUEUE, Exit, Usage, hardening, listen, log, open, sandbox, screen};
+use crate::control::LogRing;
 use crate::host::{Host, HostConfig, QueueSettings, Served, Stage, Summary, Workers};
 use crate::http_api::HostView;
 use crate::message::QueueName;
@@ -173,6 +176,15 @@ impl Drop for Threads {
     }
 }
 
+/// The log, and what of it a dashboard shows if there is one.
+fn start_log(args: &UpArgs) -> anyhow::Result<(Option<Arc<LogRing>>, log::Log)> {
+    if args.no_tui || !screen::has_terminal() {
+        return Ok((None, log::of_host(&args.log)?));
+    }
+    let (logs, log) = screen::start_log(&args.log)?;
+    Ok((Some(logs), log))
+}
+
 pub(super) async fn up(args: UpArgs, config: &Config) -> anyhow::Result<Exit> {
     if args.screen.is_snapshot() {
         log::to_stderr("warn", false)?;
@@ -180,13 +192,7 @@ pub(super) async fn up(args: UpArgs, config: &Config) -> anyhow::Result<Exit> {
         return screen::snapshot(&args.screen, store, config.queue_names(&args)).await;
     }
     args.listen.check()?;
-    let (level, json) = (&args.log.log, args.log.is_json());
-    let (logs, log) = if args.no_tui || !screen::has_terminal() {
-        (None, log::of_host(level, json)?)
-    } else {
-        let (logs, log) = screen::start_log(level, json)?;
-        (Some(logs), log)
-    };
+    let (logs, log) = start_log(&args)?;
     if let Some(file) = config.file_name() {
         tracing::info!(file, "settings are read from a file");
     }
@@ -200,31 +206,38 @@ pub(super) async fn up(args: UpArgs, config: &Config) -> anyhow::Result<Exit> {
     check_sends(&*store, &loader.plans)?;
     let threads = Threads::start()?;
     let workers = threads.workers().context("no threads for the handlers")?;
-    let host_config = host_config(&args);
     let names = |served: &Served| (served.queue.clone(), served.handler.digest().to_owned());
     let serving: Vec<_> = served.iter().map(names).collect();
-    let (slots, id) = (host_config.slots, host_config.host_id.clone());
     warn_of_naming(&*store, &served).await;
     let queues: Vec<QueueName> = served.iter().map(|served| served.queue.clone()).collect();
     let not_served = loader.plans.iter().map(|plan| plan.queue.clone());
     let not_served = not_served.filter(|name| !queues.contains(name)).collect();
-    let host = Host::new(Arc::clone(&store), served, host_config, workers);
+    let host = Host::new(Arc::clone(&store), served, host_config(&args), workers);
+    let (manager, monitor) = (ServiceManager::of_environment(), host.monitor());
     let reloader = Reloader {
         loader: Arc::clone(&loader),
         handlers: host.handlers(),
+        manager: manager.clone(),
     };
-    let reload = Reload::start(reloader, args.watch)?;
+    let reload = Some(Reload::start(reloader, args.watch)?);
     let (stage, stages) = watch::channel(Stage::Run);
     let view = HostView {
-        monitor: host.monitor(),
+        monitor: monitor.clone(),
         stage: stages.clone(),
         not_served,
     };
     let listening = listen::beside(&args.listen, &args.store, &store, view, &endpoints).await?;
-    signals::listen(stage.clone(), Some(reload))?;
+    let on_signal = OnSignal {
+        reload,
+        log: log.reopen(),
+        manager: manager.clone(),
+    };
+    signals::listen(stage.clone(), on_signal)?;
+    let telling = manager.tell_of_host(&monitor, &stages);
     // Not before: who reads it may send a signal.
     for (queue, handler) in serving {
-        tracing::info!(%queue, handler, store = store.describe(), slots, host = id, "serving");
+        let (slots, host) = (args.slots, monitor.host_id());
+        tracing::info!(%queue, handler, store = store.describe(), slots, host, "serving");
     }
     let summary = match logs {
         None => host.run(stages).await,
@@ -232,12 +245,13 @@ pub(super) async fn up(args: UpArgs, config: &Config) -> anyhow::Result<Exit> {
             screen::with_host(&args.screen, host, (stage, stages), (store, queues), logs).await?
         }
     };
+    manager.stopping("stopping");
     if let Some(listening) = listening {
         listening.end().await;
     }
     log_end(&summary);
     // Its clock interrupts handlers as long as any may run.
-    drop((loader, log));
+    drop((loader, telling, log));
     Ok(Exit::Done)
 }
 

@@ -135,6 +135,16 @@ impl Monitor {
         self.0.queues.iter().map(metrics).collect()
     }
 
+    /// How often the loop of each queue went round. While it serves, each goes round at least once a second
+    /// when the store answers, and asks it every time that it has to.
+    #[must_use]
+    pub fn passes(&self) -> Vec<u64> {
+        let queues = self.0.queues.iter();
+        queues
+            .map(|served| served.passes.load(Ordering::Relaxed))
+            .collect()
+    }
+
     /// Up to `max` of the messages in flight, those first that have been there longest.
     #[must_use]
     pub fn in_flight(&self, max: usize) -> Vec<InFlightDelivery> {

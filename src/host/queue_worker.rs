@@ -1,7 +1,7 @@
 //! One queue of a host, and its part of the loop.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::mpsc::UnboundedSender;
@@ -55,6 +55,7 @@ impl QueueWorker {
         loop {
             self.after_progress();
             let sleep = self.pass().await.min(shared.config.poll);
+            served.passes.fetch_add(1, Relaxed);
             let can_reserve = !self.held.is_held() && self.error_backoff.remaining().is_zero();
             let wants_slots = self.has_ready && can_reserve;
             if served.slots.wants_slots.swap(wants_slots, SeqCst) && !wants_slots {

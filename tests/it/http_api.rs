@@ -126,7 +126,7 @@ impl Api {
         Self::of(Host::start(store, &args))
     }
 
-    fn of(mut host: Host) -> Self {
+    pub(crate) fn of(mut host: Host) -> Self {
         let line = host.wait_for("listening", |_| true);
         let at = line["address"].as_str().unwrap();
         let at = at.strip_prefix("http://").unwrap().to_owned();

@@ -47,6 +47,7 @@ mod requests;
 mod sandbox;
 mod schedule;
 mod servers;
+mod service;
 mod settings;
 mod support;
 mod transfer;

@@ -391,6 +391,14 @@ impl Host {
         })
     }
 
+    /// Waits for a line on stderr that is no line of the log and has this in it.
+    pub(crate) fn wait_for_text(&mut self, part: &str) -> String {
+        let line = self.wait_for_line(part, |line| {
+            line.as_str().is_some_and(|line| line.contains(part))
+        });
+        line.as_str().unwrap_or_default().to_owned()
+    }
+
     fn wait_for_line(&mut self, what: &str, which: impl Fn(&Value) -> bool) -> Value {
         if let Some(line) = self.seen.iter().find(|line| which(line)) {
             return line.clone();

@@ -1,4 +1,5 @@
-//! The files of a dashboard's log: two for each process, found again by their names.
+//! The files of the log: one that an operator has named, or two for each process with a dashboard, found
+//! again by their names.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -13,16 +14,16 @@ const FILE_MAX: u64 = 16 * 1024 * 1024;
 /// Processes of one user that have a file of their own, at most.
 const FILES_MAX: usize = 100;
 
-/// A file for this user alone, since handlers print into it, and for this process alone, since
-/// whoever renames it must be the only one to write to it.
+/// A file for this user alone, since handlers print into it.
 #[derive(Debug)]
 pub(super) struct LogFile {
     pub path: PathBuf,
     file: File,
     size: u64,
-    /// Locked for as long as one of its files is here. The lock is on a file that is never renamed; the
-    /// system frees it when the process ends, however it ends.
-    _lock: Arc<File>,
+    /// Of a file that this process rotates: it is for this process alone, since whoever renames it must be
+    /// the only one to write to it. Locked for as long as one of its files is here. The lock is on a file
+    /// that is never renamed; the system frees it when the process ends, however it ends.
+    lock: Option<Arc<File>>,
 }
 
 impl LogFile {
@@ -47,8 +48,8 @@ impl LogFile {
             let host = folder.join(format!("{name}.log"));
             let guests = folder.join(format!("{name}-guests.log"));
             return Ok([
-                Self::open(host, Arc::clone(&lock))?,
-                Self::open(guests, lock)?,
+                Self::open(host, Some(Arc::clone(&lock)))?,
+                Self::open(guests, Some(lock))?,
             ]);
         }
         Err(io::Error::other(format!(
@@ -56,19 +57,31 @@ impl LogFile {
         )))
     }
 
-    fn open(path: PathBuf, lock: Arc<File>) -> io::Result<Self> {
+    /// A file that others rotate.
+    pub(super) fn open_named(path: &Path) -> io::Result<Self> {
+        Self::open(std::path::absolute(path)?, None)
+    }
+
+    fn open(path: PathBuf, lock: Option<Arc<File>>) -> io::Result<Self> {
         let (file, size) = append(&path)?;
         Ok(Self {
             path,
             file,
             size,
-            _lock: lock,
+            lock,
         })
+    }
+
+    /// Goes on in the file that is at the path now, which is made if there is none. If that fails, it goes
+    /// on in the old one.
+    pub(super) fn reopen(&mut self) -> io::Result<()> {
+        (self.file, self.size) = append(&self.path)?;
+        Ok(())
     }
 
     /// Writes a line.
     pub(super) fn add(&mut self, line: &[u8]) -> io::Result<()> {
-        if self.size >= FILE_MAX {
+        if self.size >= FILE_MAX && self.lock.is_some() {
             std::fs::rename(&self.path, self.path.with_extension("log.1"))?;
             (self.file, self.size) = append(&self.path)?;
         }
