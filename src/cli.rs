@@ -32,6 +32,7 @@ mod config;
 mod dead;
 mod dead_try;
 mod dev;
+mod doctor;
 mod fail_if;
 mod folder;
 mod get;
@@ -135,6 +136,10 @@ enum Command {
     /// It works while hosts and producers go on. Without --repair it changes nothing. The exit code is
     /// 0 if nothing is wrong or all of it was repaired, and 1 if anything is left.
     Audit(audit::AuditArgs),
+    /// Check whether a host can work here, and what to mend
+    ///
+    /// It changes nothing. The exit code is 1 if anything is bad.
+    Doctor(doctor::DoctorArgs),
     /// List, send again or delete dead letters
     #[command(subcommand)]
     Dead(dead::DeadCommand),
@@ -288,6 +293,7 @@ async fn dispatch(cli: Cli, config: &config::Config) -> anyhow::Result<Exit> {
         Some(Command::Keys) => screen::keys(),
         Some(Command::Move(args)) => move_queue::run(args).await,
         Some(Command::Audit(args)) => audit::audit(args).await,
+        Some(Command::Doctor(args)) => doctor::doctor(args).await,
         Some(Command::Dead(command)) => dead::dead(command).await,
     }
 }

@@ -53,6 +53,7 @@ Settings:
 Move and check:
   move                    Move queues to another store
   audit                   Check a store for inconsistencies, and repair them
+  doctor                  Check store, handler and machine before a host runs
 
 Messages are kept in a file of yours, or where store flags or dqhost.toml say.
 Flags of a command: dqhost COMMAND -h    Store flags: dqhost help store

@@ -153,12 +153,7 @@ pub(super) async fn host_store(
     args: &StoreArgs,
     endpoints: Endpoints,
 ) -> anyhow::Result<Arc<dyn Store>> {
-    let named = address(args)?;
-    args.settings.redis.given.check(&named)?;
-    let address = match named {
-        Some(address) => address,
-        None => default_file()?,
-    };
+    let address = named_or_default(args)?;
     if address == StoreAddress::Memory {
         tracing::warn!("the store is in memory: nothing is kept when this host ends");
     }
@@ -210,6 +205,13 @@ pub(super) fn endpoints(args: &StoreArgs) -> anyhow::Result<Endpoints> {
     Ok(endpoints)
 }
 
+/// The store that the arguments or the environment name, or the file of this user.
+pub(super) fn named_or_default(args: &StoreArgs) -> anyhow::Result<StoreAddress> {
+    let named = address(args)?;
+    args.settings.redis.given.check(&named)?;
+    named.map_or_else(default_file, Ok)
+}
+
 /// Opens one store.
 pub(super) async fn at(
     address: &StoreAddress,
@@ -219,7 +221,7 @@ pub(super) async fn at(
     Ok(address::open(address, settings(address, args, missing)?).await?)
 }
 
-fn settings(
+pub(super) fn settings(
     address: &StoreAddress,
     args: &SettingsArgs,
     missing: Missing,

@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::redis::{self, Access, KeyPrefix, RedisOptions, RedisStore, UrlFacts};
+use super::redis::{self, Access, Examination, KeyPrefix, RedisOptions, RedisStore, UrlFacts};
 use super::sqlite::{Durability, SqliteOptions, SqliteStore};
 use super::{Store, StoreResult};
+use crate::message::QueueName;
 
 /// Where a store is.
 ///
@@ -178,16 +179,33 @@ pub async fn open(address: &StoreAddress, settings: StoreSettings) -> StoreResul
             Arc::new(SqliteStore::open(&sqlite(SqliteOptions::file(path))).await?)
         }
         StoreAddress::Redis(url) => {
-            let options = RedisOptions {
-                url: url.clone(),
-                hash_tag: settings.hash_tag,
-                prefix: settings.prefix,
-                allow_eviction: settings.allow_eviction,
-                access: settings.access,
-            };
+            let options = redis_options(url, settings);
             Arc::new(RedisStore::open(&options).await?)
         }
     })
+}
+
+fn redis_options(url: &str, settings: StoreSettings) -> RedisOptions {
+    RedisOptions {
+        url: url.to_owned(),
+        hash_tag: settings.hash_tag,
+        prefix: settings.prefix,
+        allow_eviction: settings.allow_eviction,
+        access: settings.access,
+    }
+}
+
+/// Asks a server what operators want to know of it.
+///
+/// # Errors
+///
+/// If it cannot be reached, or does not say what it is.
+pub async fn examine(
+    url: &str,
+    settings: StoreSettings,
+    queue: &QueueName,
+) -> StoreResult<Examination> {
+    redis::examine(&redis_options(url, settings), queue).await
 }
 
 #[cfg(test)]

@@ -33,6 +33,7 @@ mod audit;
 mod decode;
 mod deliver;
 mod discover;
+mod examine;
 mod foreign;
 mod hosts;
 mod inspect;
@@ -45,14 +46,17 @@ mod queues;
 mod reserved;
 mod scripts;
 mod send;
+mod server_info;
 mod settle;
 mod transfer;
 mod transport;
 mod wake;
 mod wrong_key;
 
+pub use examine::{Examination, examine};
 pub use keys::{KeyPrefix, KeyPrefixError};
 pub use open::RedisOptions;
+pub use server_info::{Defect, ServerInfo};
 pub use transport::server::{Access, UrlFacts, facts};
 
 /// A queue store in one Redis server, in one that sentinels watch, or in a cluster.

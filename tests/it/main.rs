@@ -22,6 +22,7 @@ mod dashboard;
 mod dedup;
 mod dev;
 mod docs;
+mod doctor;
 mod dropped;
 mod file;
 mod first_handler;

@@ -6,11 +6,12 @@ use std::sync::atomic::AtomicBool;
 use super::foreign::Walks;
 use super::keys::{KeyPrefix, Naming};
 use super::prefetch::PayloadPrefetch;
+use super::server_info::{Defect, ServerInfo};
 use super::transport::client::Client;
 use super::transport::cluster::Cluster;
 use super::transport::server::{Access, Server};
 use super::wake::SubscriptionSource;
-use super::{Arc, Mutex, RedisStore, StoreError, StoreResult, Wake, text};
+use super::{Arc, Mutex, RedisStore, StoreError, StoreResult, Wake};
 use crate::store::Operation;
 
 /// Which server, and how its keys are named.
@@ -144,54 +145,16 @@ async fn check_masters(cluster: &Arc<Cluster>, allow_eviction: bool) -> StoreRes
 
 /// Refuses a server that will not do. True for a node of a cluster.
 async fn check(route: &Client, name: &str, allow_eviction: bool) -> StoreResult<bool> {
-    let answers = route
-        .run(Operation::ReadInfo, &[redis::cmd("INFO")])
-        .await?;
-    let info: String = answers.into_iter().map(text).collect();
-    let unusable = |reason: String| {
-        Err(StoreError::Unusable {
+    let info = ServerInfo::read(route).await?;
+    let eviction = info.eviction().filter(|_| !allow_eviction);
+    if let Some(Defect { what, mend }) = info.age().or_else(|| info.role()).or(eviction) {
+        return Err(StoreError::Unusable {
             store: name.to_owned(),
-            reason,
-        })
-    };
-    let field = |name: &str| {
-        info.lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-            .map(str::trim)
-    };
-    let is_cluster = field("cluster_enabled") == Some("1");
-    let version = field("redis_version").unwrap_or("unknown");
-    let major = version
-        .split('.')
-        .next()
-        .and_then(|major| major.parse::<u32>().ok());
-    if major.is_none_or(|major| major < 7) {
-        return unusable(format!(
-            "it runs Redis {version}, and dqhost needs 7.0 or later (script flags)"
-        ));
+            reason: format!("{what}; {mend}"),
+        });
     }
-    // Any node of a cluster knows the masters.
-    if matches!(field("role"), Some("slave" | "replica")) && !is_cluster {
-        return unusable(format!(
-            "it is a read-only replica; give the address of its master ({}:{})",
-            field("master_host").unwrap_or("unknown"),
-            field("master_port").unwrap_or("unknown"),
-        ));
+    if let Some(Defect { what, mend }) = info.persistence() {
+        tracing::warn!(store = %name, "{what} ({mend})");
     }
-    let policy = field("maxmemory_policy").unwrap_or("unknown");
-    if policy != "noeviction" && !allow_eviction {
-        return unusable(format!(
-            "its maxmemory-policy is {policy}, so a full memory would silently delete messages; mend \
-             it with `redis-cli CONFIG SET maxmemory-policy noeviction`, or accept the loss with \
-             --allow-eviction"
-        ));
-    }
-    if field("aof_enabled") == Some("0") {
-        tracing::warn!(
-            store = %name,
-            "this Redis keeps no append-only file: its restart may lose messages \
-             (`redis-cli CONFIG SET appendonly yes`)"
-        );
-    }
-    Ok(is_cluster)
+    Ok(info.is_cluster())
 }
