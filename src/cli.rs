@@ -25,6 +25,7 @@ macro_rules! tell {
 }
 
 mod audit;
+mod backoff_args;
 mod cancel;
 mod check;
 mod compile;

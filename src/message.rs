@@ -376,7 +376,7 @@ pub struct Record {
     pub retries_left: u32,
     /// As sent.
     pub headers: Headers,
-    /// Oldest first; at most the last 20 entries.
+    /// Oldest first; at most 20 entries, the first and the latest.
     pub history: Vec<HistoryEntry>,
     /// None when it is missing from the store.
     pub payload: Option<Vec<u8>>,

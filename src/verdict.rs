@@ -4,6 +4,11 @@ use std::time::Duration;
 
 use crate::message::{Attempt, Outgoing};
 use crate::store::Settlement;
+use crate::text::human_duration;
+
+mod backoff;
+
+pub use self::backoff::{Backoff, Delays, first_began_ms, is_too_late};
 
 /// How one run of a handler ended: the runtime makes it, and [`settlement`] reads it. Whatever goes
 /// wrong in a guest is one of these, never an error of the host.
@@ -61,6 +66,13 @@ pub enum Outcome {
     Stopped,
     /// The store has the message but not its payload, so no handler ran.
     PayloadMissing,
+    /// An attempt failed, and no retry can begin in the time that the queue gives a message.
+    GaveUp {
+        /// That time.
+        limit: Duration,
+        /// How the attempt failed.
+        last: Box<Outcome>,
+    },
     /// The host had too few of something for it: it fails through no fault of its own.
     HostBusy {
         /// One of what was missing.
@@ -74,7 +86,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// All that [`class`](Self::class) answers.
+    /// All classes of runs. [`GaveUp`](Self::GaveUp) is none: it is what follows from one.
     pub const CLASSES: [&'static str; 14] = [
         "acked",
         "nacked",
@@ -108,6 +120,7 @@ impl Outcome {
             Self::SendsRefused => "sends-refused",
             Self::Stopped => "stopped",
             Self::PayloadMissing => "payload-missing",
+            Self::GaveUp { .. } => "gave-up",
             Self::HostBusy { .. } => "host-busy",
             Self::HostFault { .. } => "host-fault",
         }
@@ -142,33 +155,15 @@ impl Outcome {
             }
             Self::Stopped => "an operator stopped it".to_owned(),
             Self::PayloadMissing => "the store has lost the payload".to_owned(),
+            Self::GaveUp { limit, last } => {
+                let (limit, class, reason) = (human_duration(*limit), last.class(), last.reason());
+                let colon = if reason.is_empty() { "" } else { ": " };
+                format!(
+                    "no retry within {limit} of the first attempt; the last was {class}{colon}{reason}"
+                )
+            }
             Self::HostBusy { what } => format!("the host had no {what} free for it"),
         }
-    }
-}
-
-/// How long to wait after a failed attempt whose handler named no delay.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Backoff {
-    /// After the first attempt; doubled after each further one.
-    pub base: Duration,
-    /// The longest, for the handler's own delays too.
-    pub max: Duration,
-}
-
-impl Backoff {
-    /// The delay after the given attempt (1 for the first). `jitter` is a random number from 0 to
-    /// 1 that spreads the delay by a fifth to either side, so that messages that failed together
-    /// do not come back together.
-    #[must_use]
-    pub fn delay(&self, attempt: u32, jitter: f64) -> Duration {
-        let doubled = self
-            .base
-            .saturating_mul(1 << attempt.saturating_sub(1).min(31));
-        doubled
-            .min(self.max)
-            .mul_f64(0.8 + 0.4 * jitter.clamp(0.0, 1.0))
-            .min(self.max)
     }
 }
 
@@ -180,13 +175,13 @@ pub fn settlement(
     outcome: &Outcome,
     outbox: Vec<Outgoing>,
     (number, attempt): (u32, impl FnOnce() -> Attempt),
-    backoff: Backoff,
-    jitter: f64,
+    backoff: &Backoff,
+    random: f64,
 ) -> Option<Settlement> {
     let delay = match outcome {
         Outcome::HostBusy { .. } => return None,
         Outcome::Acked => return Some(Settlement::Ack { outbox }),
-        Outcome::Rejected { .. } | Outcome::PayloadMissing => {
+        Outcome::Rejected { .. } | Outcome::PayloadMissing | Outcome::GaveUp { .. } => {
             return Some(Settlement::Reject { attempt: attempt() });
         }
         Outcome::Nacked {
@@ -201,7 +196,7 @@ pub fn settlement(
         | Outcome::OverLimit { .. }
         | Outcome::SendsRefused
         | Outcome::Stopped
-        | Outcome::HostFault { .. } => backoff.delay(number, jitter),
+        | Outcome::HostFault { .. } => backoff.delay(number, random),
     };
     Some(Settlement::Nack {
         delay: (!delay.is_zero()).then_some(delay),
@@ -212,12 +207,6 @@ pub fn settlement(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-
-    const BACKOFF: Backoff = Backoff {
-        base: Duration::from_secs(1),
-        max: Duration::from_hours(1),
-    };
 
     fn attempt(number: u32) -> (u32, impl FnOnce() -> Attempt) {
         let attempt = move || Attempt {
@@ -234,7 +223,13 @@ mod tests {
     }
 
     fn delay_of(outcome: &Outcome, number: u32) -> Option<Duration> {
-        match settlement(outcome, Vec::new(), attempt(number), BACKOFF, 0.5) {
+        match settlement(
+            outcome,
+            Vec::new(),
+            attempt(number),
+            &Backoff::default(),
+            0.5,
+        ) {
             Some(Settlement::Nack { delay, .. }) => delay,
             other => panic!("{other:?}"),
         }
@@ -264,16 +259,26 @@ mod tests {
     #[test]
     fn acks_and_rejects_are_final() {
         assert_eq!(
-            settlement(&Outcome::Acked, Vec::new(), attempt(1), BACKOFF, 0.0),
+            settlement(
+                &Outcome::Acked,
+                Vec::new(),
+                attempt(1),
+                &Backoff::default(),
+                0.0
+            ),
             Some(Settlement::ACK)
         );
         for outcome in [
             Outcome::PayloadMissing,
+            Outcome::GaveUp {
+                limit: Duration::ZERO,
+                last: Box::new(Outcome::Stopped),
+            },
             Outcome::Rejected {
                 reason: "no".into(),
             },
         ] {
-            let settled = settlement(&outcome, Vec::new(), attempt(1), BACKOFF, 0.0);
+            let settled = settlement(&outcome, Vec::new(), attempt(1), &Backoff::default(), 0.0);
             assert!(
                 matches!(settled, Some(Settlement::Reject { .. })),
                 "{settled:?}"
@@ -286,19 +291,29 @@ mod tests {
         let busy = Outcome::HostBusy {
             what: "HTTP connection",
         };
-        let settled = settlement(&busy, Vec::new(), attempt(4), BACKOFF, 0.5);
+        let settled = settlement(&busy, Vec::new(), attempt(4), &Backoff::default(), 0.5);
         assert_eq!(settled, None);
     }
 
-    proptest! {
-        #[test]
-        fn any_delay_is_within_its_bounds(
-            base_ms in 0u64..1 << 50, max_ms in 0u64..1 << 50, number: u32, jitter: f64,
-        ) {
-            let backoff = Backoff {
-                base: Duration::from_millis(base_ms), max: Duration::from_millis(max_ms),
-            };
-            prop_assert!(backoff.delay(number, jitter) <= backoff.max);
-        }
+    #[test]
+    fn who_gives_up_says_how_the_last_attempt_failed() {
+        let gave_up = |last| Outcome::GaveUp {
+            limit: Duration::from_hours(1),
+            last: Box::new(last),
+        };
+        let reason = String::from("HTTP 503");
+        let nacked = gave_up(Outcome::Nacked {
+            delay: None,
+            reason,
+        });
+        assert_eq!(
+            nacked.reason(),
+            "no retry within 1h 00m of the first attempt; the last was nacked: HTTP 503"
+        );
+        let silent = gave_up(Outcome::Nacked {
+            delay: None,
+            reason: String::new(),
+        });
+        assert!(silent.reason().ends_with("the last was nacked"));
     }
 }

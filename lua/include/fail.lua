@@ -8,24 +8,27 @@
 --
 -- Reads and checks everything, then writes; the id is put where it goes before it leaves unack.
 
--- The record added to a message's history. The latest lines are kept: at most 20, and at most 6 KiB
--- unless the last alone is longer. A history is read and written whole, so its size is
--- what a script costs.
+-- The record added to a message's history. The first line, which says since when it fails, and the
+-- latest are kept: at most 20, and at most 6 KiB unless the last alone is longer. A history is read and
+-- written whole, so its size is what a script costs.
 local function appended(lines, record)
-  if not lines then return record end
+  if not lines or lines == '' then return record end
   local breaks, at = 0, 0
   repeat
     at = string.find(lines, '\n', at + 1, true)
     if at then breaks = breaks + 1 end
   until not at
-  local from, over = 1, #lines + 1 + #record - 6144
-  while from <= #lines and (breaks >= 19 or from - 1 < over) do
+  local second = (string.find(lines, '\n', 1, true) or #lines + 1) + 1
+  local first = string.sub(lines, 1, second - 2)
+  if #first + 1 + #record > 6144 then return record end
+  local from, over = second, #lines + 1 + #record - 6144
+  while from <= #lines and (breaks >= 19 or from - second < over) do
     local stop = string.find(lines, '\n', from, true)
     from = stop and stop + 1 or #lines + 1
     breaks = breaks - 1
   end
-  if from > #lines then return record end
-  return string.sub(lines, from) .. '\n' .. record
+  if from > #lines then return first .. '\n' .. record end
+  return first .. '\n' .. string.sub(lines, from) .. '\n' .. record
 end
 
 local function fail(keys, failed)

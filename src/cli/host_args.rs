@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::backoff_args::BackoffArgs;
 use super::listen::ListenArgs;
 use super::log::LogArgs;
 use super::queue_limits::QueueLimitsArgs;
 use super::sandbox::SandboxArgs;
 use super::screen::ScreenArgs;
-use super::{StoreArgs, number, time};
+use super::{StoreArgs, Usage, number, time};
 use crate::message::{NewMessage, QueueName, RETRIES_MAX};
 
 /// More slots than this are refused: each reserves address space for its memory.
@@ -90,18 +91,8 @@ pub(super) struct DeliveryArgs {
         env = "DQHOST_RETRIES",
         value_parser = number::from::<u32>(0..=RETRIES_MAX.into()))]
     pub retries: u32,
-    /// Wait so long after a first failed attempt
-    ///
-    /// The delay doubles after each further failure. A handler may name another delay.
-    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = time::duration,
-        env = "DQHOST_BACKOFF")]
-    pub backoff: Duration,
-    /// Wait at most so long after a failed attempt
-    ///
-    /// This also limits the delay that a handler names.
-    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = time::duration,
-        env = "DQHOST_BACKOFF_MAX")]
-    pub backoff_max: Duration,
+    #[command(flatten)]
+    pub backoff: BackoffArgs,
     /// Keep dead letters for so long
     ///
     /// If no host of the queue sets this, dead letters are kept until they are deleted.
@@ -116,6 +107,15 @@ pub(super) struct DeliveryArgs {
     pub dead_max: Option<u32>,
     #[command(flatten)]
     pub limits: QueueLimitsArgs,
+}
+
+impl DeliveryArgs {
+    /// Refuses values that are right each by itself and not together.
+    pub(super) fn check(&self) -> Result<(), Usage> {
+        self.backoff.backoff()?;
+        self.limits.limits()?;
+        Ok(())
+    }
 }
 
 /// `NAME` or `NAME=FILE`.

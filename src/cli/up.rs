@@ -21,7 +21,6 @@ use crate::message::QueueName;
 use crate::runtime::{Limits, Permissions};
 use crate::store::address::Endpoints;
 use crate::store::{Retention, Store};
-use crate::verdict::Backoff;
 
 /// After this many task polls a worker thread looks at its timers. The default of 61 would make
 /// timers wait for 61 ticks when every slot computes.
@@ -91,10 +90,8 @@ fn in_queue(queue: &QueueName, is_one: bool, Usage(reason): Usage) -> Usage {
 fn settings(delivery: &DeliveryArgs, table: &TableArgs) -> Result<QueueSettings, Usage> {
     Ok(QueueSettings {
         lease: delivery.lease,
-        backoff: Backoff {
-            base: delivery.backoff,
-            max: delivery.backoff_max,
-        },
+        backoff: delivery.backoff.backoff()?,
+        give_up_after: delivery.backoff.give_up_after,
         retries_default: delivery.retries,
         retention: Retention {
             age: delivery.dead_max_age,

@@ -1,15 +1,16 @@
 //! A run that ended, and what the store is to do with its message.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::ServedQueue;
 use super::in_flight::InFlightId;
 use crate::clock::Clock;
-use crate::message::{Attempt, Claim};
+use crate::message::{Attempt, Claim, Outgoing};
 use crate::runtime::{Handler, Report};
 use crate::store::Settlement;
 use crate::text::cut_for_json;
-use crate::verdict;
+use crate::verdict::{self, Outcome};
 
 /// Bytes that are kept of a failed attempt's reason and of what the guest printed, as JSON.
 const KEPT_REASON_MAX: usize = 512;
@@ -30,15 +31,52 @@ pub(super) struct Finished {
 
 impl Finished {
     /// Decides what follows from how the run ended.
-    pub(super) fn decide(&mut self, served: &ServedQueue) {
+    pub(super) async fn decide(&mut self, served: &ServedQueue) {
         let outbox = std::mem::take(&mut self.report.outbox);
-        self.settlement = verdict::settlement(
+        self.settlement = self.settlement(served, outbox);
+        let Some(limit) = served.settings.give_up_after else {
+            return;
+        };
+        let Some(Settlement::Nack { delay, .. }) = self.settlement else {
+            return;
+        };
+        if self.attempt >= self.attempts_max {
+            // It is dead for want of retries.
+            return;
+        }
+        if let Some(age) = self.age(served).await
+            && verdict::is_too_late(age, delay, limit)
+        {
+            let last = std::mem::replace(&mut self.report.outcome, Outcome::Stopped);
+            self.report.outcome = Outcome::GaveUp {
+                limit,
+                last: Box::new(last),
+            };
+            self.settlement = self.settlement(served, Vec::new());
+        }
+    }
+
+    fn settlement(&self, served: &ServedQueue, outbox: Vec<Outgoing>) -> Option<Settlement> {
+        verdict::settlement(
             &self.report.outcome,
             outbox,
             (self.attempt, || self.kept(served)),
-            served.settings.backoff,
+            &served.settings.backoff,
             fastrand::f64(),
-        );
+        )
+    }
+
+    /// How long ago the first attempt of the message began. None if the store does not tell: then the
+    /// message is retried, and the question comes up again when that fails.
+    async fn age(&self, served: &ServedQueue) -> Option<Duration> {
+        if self.attempt == 1 {
+            return Some(self.report.duration);
+        }
+        let store = &served.shared.store;
+        let record = store.get(&served.queue, &self.claim.id).await.ok()??;
+        let began_ms = verdict::first_began_ms(&record.history)?;
+        let now_ms = Clock::System.now().ms;
+        Some(Duration::from_millis(now_ms.saturating_sub(began_ms)))
     }
 
     /// What is kept of a failed attempt.

@@ -279,7 +279,7 @@ impl QueueWorker {
                 handler,
                 settlement: None,
             };
-            finished.decide(&served);
+            finished.decide(&served).await;
             // The receiver outlives every handler; if it is gone the lease expires by itself.
             let _ = results.send(finished);
         };

@@ -14,6 +14,9 @@ pub struct QueueSettings {
     pub lease: Duration,
     /// What follows a failed attempt that names no delay.
     pub backoff: Backoff,
+    /// A message is dead when its next retry would begin later than this after its first attempt began,
+    /// whatever retries it has left; none for no such time.
+    pub give_up_after: Option<Duration>,
     /// The retries of messages whose producers recorded none.
     pub retries_default: u32,
     /// Which dead letters are kept.
@@ -33,10 +36,8 @@ impl Default for QueueSettings {
     fn default() -> Self {
         Self {
             lease: Duration::from_secs(15),
-            backoff: Backoff {
-                base: Duration::from_secs(1),
-                max: Duration::from_hours(1),
-            },
+            backoff: Backoff::default(),
+            give_up_after: None,
             retries_default: NewMessage::RETRIES_DEFAULT,
             retention: Retention::ALL,
             slots: None,

@@ -63,7 +63,7 @@ async fn settle_batch(served: &ServedQueue, mut batch: Vec<Finished>) -> Vec<Fin
     {
         if answer == Settled::Refused {
             finished.report.outcome = Outcome::SendsRefused;
-            finished.decide(served);
+            finished.decide(served).await;
             left.push(finished);
             continue;
         }

@@ -126,18 +126,26 @@ pub(super) fn history_lines(history: &[HistoryEntry]) -> String {
     lines.join("\n")
 }
 
-/// Adds a line to a stored history, of which the latest are kept. `lua/include/fail.lua` does the
-/// same.
+/// Adds a line to a stored history, of which the first and the latest are kept: the first says since when
+/// the message fails. `lua/include/fail.lua` does the same.
 pub(super) fn append_history(lines: &str, line: &str) -> String {
+    let mut older = lines.lines();
+    let Some(first) = older.next() else {
+        return line.to_owned();
+    };
+    let mut bytes = first.len() + 1 + line.len();
+    if bytes > HISTORY_BYTES_MAX {
+        return line.to_owned();
+    }
     let mut kept: Vec<&str> = vec![line];
-    let mut bytes = line.len();
-    for older in lines.lines().rev() {
-        bytes += older.len() + 1;
-        if kept.len() == HISTORY_ENTRIES_MAX || bytes > HISTORY_BYTES_MAX {
+    for later in older.rev() {
+        bytes += later.len() + 1;
+        if kept.len() == HISTORY_ENTRIES_MAX - 1 || bytes > HISTORY_BYTES_MAX {
             break;
         }
-        kept.push(older);
+        kept.push(later);
     }
+    kept.push(first);
     kept.reverse();
     kept.join("\n")
 }
@@ -149,7 +157,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_history_keeps_its_latest_lines() {
+    fn a_history_keeps_its_first_and_its_latest_lines() {
         assert_eq!(append_history("", "a"), "a");
         assert_eq!(append_history("a", "b"), "a\nb");
         let many = (0..20)
@@ -157,7 +165,14 @@ mod tests {
             .collect::<Vec<_>>()
             .join("\n");
         let kept = append_history(&many, "20");
-        assert!(kept.starts_with("1\n") && kept.ends_with("\n20"), "{kept}");
+        assert!(kept.starts_with("0\n2\n"), "{kept}");
+        assert!(kept.ends_with("\n19\n20"), "{kept}");
+        let large = ["first", &"x".repeat(3000), &"y".repeat(3000)].join("\n");
+        let kept = append_history(&large, &"z".repeat(2000));
+        assert_eq!(
+            kept,
+            ["first", &"y".repeat(3000), &"z".repeat(2000)].join("\n")
+        );
         let long = "x".repeat(4000);
         assert_eq!(append_history(&long, &long), long);
         assert_eq!(append_history("short", &"x".repeat(9000)), "x".repeat(9000));

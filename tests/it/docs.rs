@@ -199,6 +199,15 @@ fn the_commands_of_the_limits_page_run_and_print_what_it_shows() {
     script.run(empty.path(), home.path());
 }
 
+#[test]
+fn the_commands_of_the_page_on_retries_run_and_print_what_it_shows() {
+    let (empty, home) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    fs::copy(guest("order-timeout"), empty.path().join("handler.wasm")).unwrap();
+    let script = Script::of(include_str!("../../docs/retries.md"));
+    assert_eq!(script.shown.len(), 3);
+    script.run(empty.path(), home.path());
+}
+
 /// All Markdown files of the repository.
 fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {

@@ -7,7 +7,7 @@ use dqhost::host::{Host, HostConfig, QueueSettings, Served, Stage, Workers};
 use dqhost::message::{Due, State};
 use dqhost::runtime::{Limits, Permissions, Runtime};
 use dqhost::store::Store;
-use dqhost::verdict::Backoff;
+use dqhost::verdict::{Backoff, Delays};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -24,8 +24,9 @@ fn host(store: Arc<dyn Store>, slots: usize) -> Host {
         settings: QueueSettings {
             lease: Duration::from_secs(3),
             backoff: Backoff {
-                base: Duration::from_secs(1),
+                delays: Delays::Fixed(Duration::from_secs(1)),
                 max: Duration::from_secs(1),
+                ..Backoff::default()
             },
             ..QueueSettings::default()
         },

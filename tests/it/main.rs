@@ -45,6 +45,7 @@ mod raw;
 mod reload;
 mod replay;
 mod requests;
+mod retries;
 mod sandbox;
 mod schedule;
 mod servers;

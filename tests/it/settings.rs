@@ -9,7 +9,7 @@ use dqhost::message::{NewMessage, QueueName};
 use dqhost::runtime::{Limits, Permissions, Runtime};
 use dqhost::store::address::{self, StoreSettings};
 use dqhost::store::{Retention, Store};
-use dqhost::verdict::Backoff;
+use dqhost::verdict::{Backoff, Delays};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -117,8 +117,9 @@ async fn each_queue_of_a_host_has_its_own_backoff_and_retention() {
         queue.send(NewMessage::new("")).await.unwrap();
     }
     let always = |delay| Backoff {
-        base: delay,
+        delays: Delays::Fixed(delay),
         max: delay,
+        ..Backoff::default()
     };
     let late = QueueSettings {
         backoff: always(LONG),

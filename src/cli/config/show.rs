@@ -59,6 +59,16 @@ pub(in crate::cli) fn run(command: ConfigCommand, config: &Config) -> anyhow::Re
                 .into());
             };
             let queues = config.queue_names(&args.up);
+            if queues.is_empty() {
+                args.up.delivery.check()?;
+            }
+            for queue in &queues {
+                let (of_queue, _) = config.of_queue(queue)?;
+                of_queue
+                    .delivery
+                    .check()
+                    .map_err(|Usage(reason)| Usage(format!("queue {queue}: {reason}")))?;
+            }
             let names: Vec<String> = queues.iter().map(ToString::to_string).collect();
             writeln!(
                 io::stdout().lock(),

@@ -213,12 +213,15 @@ pub(crate) async fn the_history_is_bounded(store: &dyn Store) {
         settle(store, &claim, how).await;
     }
     let record = store.get(&queue(), &id).await.unwrap().unwrap();
-    let expected: Vec<_> = (10..30)
+    // The first, and the latest.
+    let expected: Vec<_> = [0]
+        .into_iter()
+        .chain(11..30)
         .map(|n: i32| HistoryEntry::Attempt(attempt(&n.to_string())))
         .collect();
     assert_eq!(record.history, expected);
     assert_eq!(record.attempts, 30);
-    // By size as well: of long attempts fewer are kept, and always the last.
+    // By size as well: of long attempts fewer are kept, and always the first and the last.
     let long = |n: usize| attempt(&format!("{n} {}", "x".repeat(1500)));
     for n in 0..5 {
         let claim = reserve_one(store, LONG).await.claim;
@@ -231,8 +234,8 @@ pub(crate) async fn the_history_is_bounded(store: &dyn Store) {
     let record = store.get(&queue(), &id).await.unwrap().unwrap();
     let kept = record.history.len();
     assert!((2..5).contains(&kept), "{kept}");
-    let expected: Vec<_> = (5 - kept..5)
-        .map(|n| HistoryEntry::Attempt(long(n)))
-        .collect();
+    let latest = (6 - kept..5).map(|n| HistoryEntry::Attempt(long(n)));
+    let first = HistoryEntry::Attempt(attempt("0"));
+    let expected: Vec<_> = [first].into_iter().chain(latest).collect();
     assert_eq!(record.history, expected);
 }

@@ -9,7 +9,7 @@ use dqhost::host::{Host as Hosting, HostConfig, QueueSettings, Served, Stage, Wo
 use dqhost::message::NewMessage;
 use dqhost::runtime::{Call, Limits, Permissions};
 use dqhost::store::address::{self, StoreSettings};
-use dqhost::verdict::{Backoff, Outcome};
+use dqhost::verdict::{Backoff, Delays, Outcome};
 
 use super::web::Web;
 use crate::guests::{call, load_with};
@@ -210,8 +210,9 @@ fn connections_are_driven_while_no_thread_of_a_handler_is_free() {
         settings: QueueSettings {
             lease: Duration::from_mins(1),
             backoff: Backoff {
-                base: Duration::from_secs(1),
+                delays: Delays::Fixed(Duration::from_secs(1)),
                 max: Duration::from_secs(1),
+                ..Backoff::default()
             },
             ..QueueSettings::default()
         },
