@@ -20,7 +20,7 @@
 --
 -- Returns the number of ids that left their lists. Then six for each message, oldest first: id, retries
 -- left, "failed:released", due unix ms, headers; "" where there is none; 1 when it had no retries on
--- record, else 0. The second and third together are the token. An id that is in unack already, or twice
+-- record, plus 2 when the time by which it had to begin is over. The second and third together are the token. An id that is in unack already, or twice
 -- in line, is taken out of its list and given out once, so that no two deliveries have one token. Then
 -- the payload of each KEYS[8+i] whose message was reserved, nil for the others: who guessed right need
 -- not ask for it. Only a 0 while the queue is paused or nothing waits.

@@ -48,9 +48,10 @@ for i, old in ipairs(olds) do
     budgets[#budgets + 1] = budget_of(tries[i], ARGV[2], ARGV[3])
     lines[#lines + 1] = new
     lines[#lines + 1] = origin(old, now_ms)
-    if extra[i] then
+    local own = headers_of(extra[i])
+    if own then
       extras[#extras + 1] = new
-      extras[#extras + 1] = extra[i]
+      extras[#extras + 1] = own
     end
   end
   seen[old] = true

@@ -29,7 +29,7 @@ local old, new = ARGV[4], ARGV[5]
 if not redis.call('ZSCORE', KEYS[1], old) then return 0 end
 if redis.call('EXISTS', KEYS[8]) == 1 then return 1 end
 local tries = redis.call('HGET', KEYS[4], old)
-local extra = redis.call('HGET', headers, old)
+local extra = headers_of(redis.call('HGET', headers, old))
 redis.call('LLEN', ready)
 for _, key in ipairs({counts, history, stats}) do redis.call('HLEN', key) end
 

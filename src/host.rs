@@ -145,6 +145,8 @@ struct ServedQueue {
     is_idle: AtomicBool,
     /// How often its loop went round.
     passes: AtomicU64,
+    /// True once it was said that histories cannot be read.
+    is_history_refused: AtomicBool,
 }
 
 /// The queues of a host, and what they share.
@@ -191,6 +193,7 @@ impl Host {
                 turns: turns.add_queue(),
                 is_idle: AtomicBool::new(false),
                 passes: AtomicU64::new(0),
+                is_history_refused: AtomicBool::new(false),
             })
         };
         let queues = served.into_iter().zip(&shared.slots.users);

@@ -7,6 +7,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+pub mod expiry;
+
 /// The longest payload that is accepted unless the sender's setting says otherwise, in bytes.
 pub const PAYLOAD_MAX_DEFAULT: usize = 256 * 1024;
 
@@ -260,6 +262,9 @@ pub struct Delivery {
     pub attempts_max: u32,
     /// Unix milliseconds at which this attempt became due; none when it never waited for a time.
     pub due_at_ms: Option<u64>,
+    /// True when the time by which it had to begin is over ([`NewMessage::expiring_in`]): such a delivery
+    /// is to be rejected with the reason `message-expired`.
+    pub expired: bool,
 }
 
 /// How one attempt failed: what is kept of it in the message's history.

@@ -272,6 +272,17 @@ impl Queue {
             }
             inner.advance_if_due().await?;
             if let Some(delivery) = inner.reserve().await? {
+                if delivery.expired {
+                    self.received(delivery, Vec::new())
+                        .end(
+                            "message-expired",
+                            "it had to begin before this attempt could",
+                            None,
+                            true,
+                        )
+                        .await?;
+                    continue;
+                }
                 let Some(payload) = delivery.payload.clone() else {
                     self.received(delivery, Vec::new())
                         .end("payload-missing", "the payload is gone", None, true)

@@ -66,6 +66,8 @@ pub enum Outcome {
     Stopped,
     /// The store has the message but not its payload, so no handler ran.
     PayloadMissing,
+    /// No attempt had begun by the time that its producer set, so no handler ran.
+    Expired,
     /// An attempt failed, and no retry can begin in the time that the queue gives a message.
     GaveUp {
         /// That time.
@@ -87,7 +89,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// All classes of runs. [`GaveUp`](Self::GaveUp) is none: it is what follows from one.
-    pub const CLASSES: [&'static str; 14] = [
+    pub const CLASSES: [&'static str; 15] = [
         "acked",
         "nacked",
         "rejected",
@@ -100,6 +102,7 @@ impl Outcome {
         "sends-refused",
         "stopped",
         "payload-missing",
+        "message-expired",
         "host-busy",
         "host-fault",
     ];
@@ -120,6 +123,7 @@ impl Outcome {
             Self::SendsRefused => "sends-refused",
             Self::Stopped => "stopped",
             Self::PayloadMissing => "payload-missing",
+            Self::Expired => "message-expired",
             Self::GaveUp { .. } => "gave-up",
             Self::HostBusy { .. } => "host-busy",
             Self::HostFault { .. } => "host-fault",
@@ -155,6 +159,7 @@ impl Outcome {
             }
             Self::Stopped => "an operator stopped it".to_owned(),
             Self::PayloadMissing => "the store has lost the payload".to_owned(),
+            Self::Expired => "it had to begin before this attempt could".to_owned(),
             Self::GaveUp { limit, last } => {
                 let (limit, class, reason) = (human_duration(*limit), last.class(), last.reason());
                 let colon = if reason.is_empty() { "" } else { ": " };
@@ -181,7 +186,10 @@ pub fn settlement(
     let delay = match outcome {
         Outcome::HostBusy { .. } => return None,
         Outcome::Acked => return Some(Settlement::Ack { outbox }),
-        Outcome::Rejected { .. } | Outcome::PayloadMissing | Outcome::GaveUp { .. } => {
+        Outcome::Rejected { .. }
+        | Outcome::PayloadMissing
+        | Outcome::Expired
+        | Outcome::GaveUp { .. } => {
             return Some(Settlement::Reject { attempt: attempt() });
         }
         Outcome::Nacked {
@@ -270,6 +278,7 @@ mod tests {
         );
         for outcome in [
             Outcome::PayloadMissing,
+            Outcome::Expired,
             Outcome::GaveUp {
                 limit: Duration::ZERO,
                 last: Box::new(Outcome::Stopped),

@@ -20,6 +20,15 @@ local function on_record(keys, ids)
   return known, fields
 end
 
+-- Headers, with a time in the place of how long the message has to begin.
+local function with_expiry(text)
+  if not string.find(text, '"dqhost-expires-at"', 1, true) then return text end
+  return (string.gsub(text, '%["dqhost%-expires%-at","%+(%d+)"%]', function(ms)
+    if #ms > 15 then return nil end
+    return string.format('["dqhost-expires-at","%.0f"]', now_ceil_ms + tonumber(ms))
+  end))
+end
+
 -- The first half, which only reads. seen: keys of payloads that count as there already; those of
 -- these messages are added. Returns what the second half writes. Its `result` has for each message
 -- what `send` returns.
@@ -91,7 +100,7 @@ local function incoming(keys, first_key, first_arg, number, seen)
       end
       if ARGV[base + 4] ~= '' then
         extras[#extras + 1] = id
-        extras[#extras + 1] = ARGV[base + 4]
+        extras[#extras + 1] = with_expiry(ARGV[base + 4])
       end
       if window_ms > 0 then
         kept[#kept + 1] = score(due_ms + window_ms)

@@ -28,6 +28,15 @@ local function in_line(wanted)
   return once, taken, held
 end
 
+-- Whether the time by which it had to begin is over.
+local function is_expired(text)
+  if not text or not string.find(text, '"dqhost-expires-at"', 1, true) then return false end
+  for at in string.gmatch(text, '%["dqhost%-expires%-at","(%d+)"%]') do
+    if #at <= 15 then return tonumber(at) <= now_ms end
+  end
+  return false
+end
+
 local function take_out(taken)
   for k = 1, 2 do
     if taken[k] > 0 then redis.call('LTRIM', KEYS[k], 0, -taken[k] - 1) end
@@ -67,7 +76,7 @@ local function to_unack(ids, taken, held, fixed_keys, fixed_args)
     result[base + 3] = tries[i] or ''
     result[base + 4] = due_at[i] or ''
     result[base + 5] = extra[i] or ''
-    result[base + 6] = is_on_record and 0 or 1
+    result[base + 6] = (is_on_record and 0 or 1) + (is_expired(extra[i]) and 2 or 0)
     had_due = had_due or due_at[i]
   end
   redis.call('ZADD', unack, unpack(leases))

@@ -61,6 +61,12 @@ impl Outgoing {
         self
     }
 
+    /// Makes it a dead letter of the class `message-expired` unless its handler begins so long after the ack.
+    pub fn expires_in(self, time: Duration) -> Self {
+        let ms = time.as_nanos().div_ceil(1_000_000);
+        self.header("dqhost-expires-at", format!("+{ms}"))
+    }
+
     /// Lets so many attempts follow a failed first one.
     pub fn retries(mut self, retries: u32) -> Self {
         self.retries = Some(retries);

@@ -14,7 +14,7 @@ use clap::builder::NonEmptyStringValueParser;
 use super::open::Missing;
 use super::{Exit, QueueArg, StoreArgs, Usage, lines, log, number, open, payload, print, time};
 use crate::format::line::Defaults;
-use crate::format::message::with_key;
+use crate::format::message::{expiring, with_key};
 use crate::message::{Due, NewMessage, PAYLOAD_MAX_DEFAULT, RETRIES_MAX};
 use crate::text::{cut, shell_word};
 
@@ -49,6 +49,13 @@ pub(super) struct MessageArgs {
     /// This also holds when the message is gone by then.
     #[arg(long, value_name = "DURATION", value_parser = time::duration)]
     pub dedup_window: Option<Duration>,
+    /// Make it a dead letter if it has not begun so long from now
+    ///
+    /// Its class is message-expired. Retries have to begin by then as well. An attempt that has begun is
+    /// not stopped.
+    #[arg(long, value_name = "DURATION", value_parser = time::some_duration,
+        allow_hyphen_values = true)]
+    pub expires_in: Option<Duration>,
     /// Refuse a payload of more bytes
     #[arg(long, value_name = "BYTES", default_value_t = PAYLOAD_MAX_DEFAULT,
         env = "DQHOST_MAX_PAYLOAD", value_parser = number::from::<usize>(0..=u64::MAX))]
@@ -81,6 +88,7 @@ impl MessageArgs {
             headers: self.headers,
             ..NewMessage::new(bytes)
         };
+        let message = expiring(message, self.expires_in)?;
         Ok(with_key(message, key, self.dedup_window))
     }
 }
@@ -94,7 +102,7 @@ pub(super) struct SendArgs {
     /// Send a message for each line of stdin or @FILE
     ///
     /// A line is a JSON object: {"payload": ..., "in": "5s", "at": ..., "retries": 3, "headers": {...},
-    /// "idempotency_key": ..., "dedup_window": "1d"}. "payload" is a string or any JSON,
+    /// "idempotency_key": ..., "dedup_window": "1d", "expires_in": "10m"}. "payload" is a string or any JSON,
     /// "payload_base64" is for bytes, "at_ms" is a time in unix milliseconds, and headers may also be
     /// a list of pairs. A wrong line is reported, and the others are sent.
     ///
@@ -157,6 +165,7 @@ pub(super) async fn send(args: SendArgs) -> anyhow::Result<Exit> {
             retries: message.retries,
             headers: message.headers,
             dedup_window: message.dedup_window,
+            expires_in: message.expires_in,
             max_payload: message.max_payload,
         };
         return lines::send(

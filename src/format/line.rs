@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::{message, time};
-use crate::message::{Due, Headers, NewMessage, RETRIES_MAX, State};
+use crate::message::{Due, Headers, NewMessage, RETRIES_MAX, State, expiry};
 use crate::text::cut;
 
 /// What a line that does not say otherwise gets, and how long a payload may be.
@@ -21,6 +21,7 @@ pub(crate) struct Defaults {
     pub retries: u32,
     pub headers: Headers,
     pub dedup_window: Option<Duration>,
+    pub expires_in: Option<Duration>,
     pub max_payload: usize,
 }
 
@@ -46,6 +47,8 @@ struct Line<'a> {
     idempotency_key: Option<&'a RawValue>,
     #[serde(borrow)]
     dedup_window: Option<&'a RawValue>,
+    #[serde(borrow)]
+    expires_in: Option<&'a RawValue>,
     /// Only what is listed has a state. The fields below describe it, and are not sent.
     #[serde(borrow)]
     state: Option<&'a RawValue>,
@@ -144,9 +147,38 @@ impl Line<'_> {
             }
             (at, at_ms) => at_ms.or(at),
         };
-        let state = field("state", self.state, "one that a listed message has")?;
-        let is_due_time = matches!(state, None | Some(State::Pending));
+        let is_due_time = matches!(self.listed_state()?, None | Some(State::Pending));
         Ok(at_ms.filter(|_| is_due_time))
+    }
+
+    fn listed_state(&self) -> Result<Option<State>, String> {
+        field("state", self.state, "one that a listed message has")
+    }
+
+    /// The headers. A dead letter that is sent again need not begin by the time that it had.
+    fn headers(&self, defaults: &Defaults) -> Result<Headers, String> {
+        let shape = "an object of strings, or a list of pairs of strings";
+        let headers = field::<Pairs>("headers", self.headers, shape)?;
+        let mut headers = headers.map_or_else(|| defaults.headers.clone(), |pairs| pairs.0);
+        if matches!(self.listed_state()?, Some(State::Dead | State::Garbage)) {
+            expiry::remove(&mut headers);
+        }
+        Ok(headers)
+    }
+
+    /// How long it has to begin. A header that says by when comes before the default.
+    fn expires_in(
+        &self,
+        headers: &Headers,
+        defaults: &Defaults,
+    ) -> Result<Option<Duration>, String> {
+        match text("expires_in", self.expires_in)? {
+            Some(text) => time::some_duration(&text)
+                .map(Some)
+                .map_err(|error| format!("expires_in {text:?}: {error}")),
+            None if headers.iter().any(|(name, _)| name == expiry::EXPIRES_AT) => Ok(None),
+            None => Ok(defaults.expires_in),
+        }
     }
 
     fn payload(&self) -> Result<Vec<u8>, String> {
@@ -222,9 +254,8 @@ impl Line<'_> {
             (Some(_), Some(_)) => return Err("it has in and at".to_owned()),
         };
         let retries = self.retries()?.unwrap_or(defaults.retries);
-        let shape = "an object of strings, or a list of pairs of strings";
-        let headers = field::<Pairs>("headers", self.headers, shape)?;
-        let headers = headers.map_or_else(|| defaults.headers.clone(), |pairs| pairs.0);
+        let headers = self.headers(defaults)?;
+        let expires_in = self.expires_in(&headers, defaults)?;
         message::check(&bytes, &headers, defaults.max_payload)?;
         let key = text("idempotency_key", self.idempotency_key)?;
         let key = key.as_deref();
@@ -247,6 +278,7 @@ impl Line<'_> {
             headers,
             ..NewMessage::new(bytes)
         };
+        let message = message::expiring(message, expires_in)?;
         Ok(message::with_key(message, key, window))
     }
 }
@@ -299,6 +331,7 @@ mod tests {
             retries: 3,
             headers: Vec::new(),
             dedup_window: None,
+            expires_in: None,
             max_payload: 100,
         }
     }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::message::{HEADERS_MAX, Headers, MessageId, NewMessage, headers_size};
+use crate::clock::Clock;
+use crate::message::{Due, HEADERS_MAX, Headers, MessageId, NewMessage, expiry, headers_size};
+use crate::text::human_duration;
 
 /// How long a key counts unless said otherwise: longer than scripts and operators retry.
 const DEDUP_WINDOW: Duration = Duration::from_hours(24);
@@ -19,6 +21,32 @@ pub(crate) fn with_key(
         dedup_window: window.unwrap_or(DEDUP_WINDOW),
         ..message
     }
+}
+
+/// The message, which has to begin within this time after it is sent, if there is one.
+///
+/// # Errors
+///
+/// It would expire before it is due, or has a header that is no expiry.
+pub(crate) fn expiring(
+    message: NewMessage,
+    expires_in: Option<Duration>,
+) -> Result<NewMessage, String> {
+    expiry::check(&message.headers)?;
+    let Some(time) = expires_in else {
+        return Ok(message);
+    };
+    let delay = match message.due {
+        Due::In(delay) => delay,
+        Due::At(at_ms) => Duration::from_millis(at_ms.saturating_sub(Clock::System.now().ms)),
+    };
+    if delay >= time {
+        return Err(format!(
+            "the message would expire before it is due: {} count from the send, so give more",
+            human_duration(time)
+        ));
+    }
+    Ok(message.expiring_in(time))
 }
 
 /// Refuses what no host would take.

@@ -1,6 +1,7 @@
 //! A run that ended, and what the store is to do with its message.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::ServedQueue;
@@ -8,7 +9,7 @@ use super::in_flight::InFlightId;
 use crate::clock::Clock;
 use crate::message::{Attempt, Claim, Outgoing};
 use crate::runtime::{Handler, Report};
-use crate::store::Settlement;
+use crate::store::{Settlement, StoreError};
 use crate::text::cut_for_json;
 use crate::verdict::{self, Outcome};
 
@@ -73,7 +74,17 @@ impl Finished {
             return Some(self.report.duration);
         }
         let store = &served.shared.store;
-        let record = store.get(&served.queue, &self.claim.id).await.ok()??;
+        let record = match store.get(&served.queue, &self.claim.id).await {
+            Ok(record) => record?,
+            Err(error) => {
+                let is_away = matches!(error, StoreError::Unreachable { .. });
+                if !is_away && !served.is_history_refused.swap(true, Relaxed) {
+                    let queue = &served.queue;
+                    tracing::warn!(%queue, "no message is given up after its time: {error}");
+                }
+                return None;
+            }
+        };
         let began_ms = verdict::first_began_ms(&record.history)?;
         let now_ms = Clock::System.now().ms;
         Some(Duration::from_millis(now_ms.saturating_sub(began_ms)))

@@ -234,6 +234,7 @@ mod tests {
             attempt: 1,
             attempts_max: 4,
             due_at_ms: None,
+            expired: false,
         };
         in_flight.add(&delivery, since, Duration::from_secs(9)).0
     }

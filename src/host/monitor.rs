@@ -241,6 +241,10 @@ impl Times {
         if let Some(at) = Outcome::CLASSES.iter().position(|other| *other == class) {
             self.ended[at].fetch_add(1, Ordering::Relaxed);
         }
+        if *outcome == Outcome::Expired {
+            // Nothing ran that took a time.
+            return;
+        }
         self.took.record(duration);
         self.lock().took[0].saturating_record(micros(duration));
     }
@@ -324,6 +328,7 @@ mod tests {
             Outcome::SendsRefused,
             Outcome::Stopped,
             Outcome::PayloadMissing,
+            Outcome::Expired,
             Outcome::HostBusy { what: "x" },
             Outcome::HostFault { reason: reason() },
         ];
@@ -336,6 +341,6 @@ mod tests {
                 .iter()
                 .all(|count| count.load(Ordering::Relaxed) == 1)
         );
-        assert_eq!(times.took.read().count, ends.len() as u64);
+        assert_eq!(times.took.read().count, ends.len() as u64 - 1);
     }
 }

@@ -44,6 +44,9 @@ pub(super) async fn run(
 ) -> (Report, Option<Slot>) {
     let started = Instant::now();
     let nothing_ran = move |outcome| Report::without_guest(outcome, started.elapsed());
+    if delivery.expired {
+        return (nothing_ran(Outcome::Expired), Some(slot));
+    }
     let Some(payload) = delivery.payload.take() else {
         return (nothing_ran(Outcome::PayloadMissing), Some(slot));
     };

@@ -1,7 +1,7 @@
 //! What the headers of a request say about its message.
 //!
 //! They have the names of the flags of `dqhost send`: `dqhost-in`, `dqhost-at`, `dqhost-retries`,
-//! `dqhost-dedup-window` and `idempotency-key`. `dqhost-header-NAME` is a header of the message.
+//! `dqhost-dedup-window`, `dqhost-expires-in` and `idempotency-key`. `dqhost-header-NAME` is a header of the message.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, HeaderName, header};
 use super::guard::single;
 use super::problem::Problem;
 use crate::format::line::{self, Defaults};
-use crate::format::message::with_key;
+use crate::format::message::{expiring, with_key};
 use crate::format::time;
 use crate::message::{Due, Headers, NewMessage, RETRIES_MAX};
 
@@ -34,6 +34,7 @@ pub(super) struct Options {
 impl Options {
     pub(super) fn read(headers: &HeaderMap) -> Result<Self, Problem> {
         let (mut delay, mut at, mut retries, mut window) = (None, None, None, None);
+        let mut expires_in = None;
         let ours = headers.keys().filter_map(|name| {
             let word = name.as_str().strip_prefix(OURS)?;
             (!name.as_str().starts_with(MESSAGE_HEADER)).then_some((name, word))
@@ -46,6 +47,7 @@ impl Options {
                 "at" => at = Some(time::at(value).map_err(wrong)?),
                 "retries" => retries = Some(whole_number(value).map_err(wrong)?),
                 "dedup-window" => window = Some(time::duration(value).map_err(wrong)?),
+                "expires-in" => expires_in = Some(time::some_duration(value).map_err(wrong)?),
                 _ => {
                     return Err(Problem::bad_request(format!(
                         "there is no header {name}: a header for the handler is \
@@ -70,6 +72,7 @@ impl Options {
                 retries: retries.unwrap_or(NewMessage::RETRIES_DEFAULT),
                 headers: message_headers(headers)?,
                 dedup_window: window,
+                expires_in,
                 // Checked afterwards, since it has an answer of its own.
                 max_payload: usize::MAX,
             },
@@ -86,7 +89,7 @@ impl Options {
     }
 
     /// The message with this payload.
-    pub(super) fn message(self, payload: Vec<u8>) -> NewMessage {
+    pub(super) fn message(self, payload: Vec<u8>) -> Result<NewMessage, Problem> {
         let window = self.window();
         let message = NewMessage {
             due: self.defaults.due,
@@ -94,7 +97,8 @@ impl Options {
             headers: self.defaults.headers,
             ..NewMessage::new(payload)
         };
-        with_key(message, self.key.as_deref(), window)
+        let message = expiring(message, self.defaults.expires_in).map_err(Problem::bad_request)?;
+        Ok(with_key(message, self.key.as_deref(), window))
     }
 
     /// The message that a JSON object describes, or what is wrong with it.
@@ -189,14 +193,14 @@ mod tests {
             ("content-type", "text/plain"),
             ("user-agent", "curl"),
         ];
-        let message = read(&headers).unwrap().message(b"x".to_vec());
+        let message = read(&headers).unwrap().message(b"x".to_vec()).unwrap();
         assert_eq!(message.due, Due::In(Duration::from_secs(5)));
         assert_eq!(message.retries, 7);
         let names = [("ce-id", "1"), ("tenant", "a"), ("traceparent", "00-x")];
         let names = names.map(|(name, value)| (name.to_owned(), value.to_owned()));
         assert_eq!(message.headers, names);
         let event = [("ce-specversion", "1.0"), ("content-type", "a/b")];
-        let message = read(&event).unwrap().message(Vec::new());
+        let message = read(&event).unwrap().message(Vec::new()).unwrap();
         assert!(
             message
                 .headers
@@ -207,6 +211,7 @@ mod tests {
             ("dqhost-at", "soon", "not a time"),
             ("dqhost-retries", "-1", "whole number"),
             ("dqhost-retries", "1000001", "whole number"),
+            ("dqhost-expires-in", "0s", "more than zero"),
             ("dqhost-colour", "red", "there is no header dqhost-colour"),
             ("dqhost-header-", "x", "has no name"),
             ("idempotency-key", "", "from 1 to"),
@@ -224,7 +229,7 @@ mod tests {
     fn a_key_is_the_same_with_and_without_quotes_and_once_only() {
         let id = |key: &str| {
             let options = read(&[("idempotency-key", key)]).unwrap();
-            options.message(Vec::new()).id
+            options.message(Vec::new()).unwrap().id
         };
         assert_eq!(
             id("order 17"),
@@ -248,7 +253,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_header_is_a_panic(name in "(dqhost-(in|at|retries|header-x|dedup-window)|idempotency-key|ce-x)", value: Vec<u8>) {
+        fn no_header_is_a_panic(name in "(dqhost-(in|at|retries|header-x|dedup-window|expires-in)|idempotency-key|ce-x)", value: Vec<u8>) {
             let mut map = HeaderMap::new();
             if let Ok(value) = axum::http::HeaderValue::from_bytes(&value) {
                 map.append(name.parse::<HeaderName>().unwrap(), value);

@@ -32,6 +32,8 @@ pub(super) struct NewMessage {
     idempotency_key: Option<String>,
     /// Recognise repeats so long after the due time, such as `1d`.
     dedup_window: Option<String>,
+    /// Make it a dead letter if it has not begun so long from now, such as `10m`.
+    expires_in: Option<String>,
 }
 
 /// What became of a message that was sent.

@@ -62,7 +62,7 @@ impl Form {
     post,
     path = "/queues/{queue}/messages",
     tag = "messages",
-    params(("queue" = String, Path, description = "Name of the queue"), ("dqhost-in" = Option<String>, Header, description = "A delay, such as 30s"), ("dqhost-at" = Option<String>, Header, description = "A time, such as 2026-12-31T14:00:00Z"), ("dqhost-retries" = Option<u32>, Header, description = "Deliver again so often after a first failure"), ("dqhost-dedup-window" = Option<String>, Header, description = "Recognise repeats so long after the due time"), ("idempotency-key" = Option<String>, Header, description = "Send once under this key")),
+    params(("queue" = String, Path, description = "Name of the queue"), ("dqhost-in" = Option<String>, Header, description = "A delay, such as 30s"), ("dqhost-at" = Option<String>, Header, description = "A time, such as 2026-12-31T14:00:00Z"), ("dqhost-retries" = Option<u32>, Header, description = "Deliver again so often after a first failure"), ("dqhost-dedup-window" = Option<String>, Header, description = "Recognise repeats so long after the due time"), ("dqhost-expires-in" = Option<String>, Header, description = "Make it a dead letter if it has not begun so long from now, such as 10m"), ("idempotency-key" = Option<String>, Header, description = "Send once under this key")),
     request_body(content((schemas::NewMessage = "application/json"), (String = "application/x-ndjson"), (String = "text/plain"), (Vec<u8> = "application/octet-stream")), description = "The payload; in JSON a message or an array of messages"),
     responses((status = 201, description = "Accepted; of a batch an array of these", body = schemas::Sent), (status = 200, description = "A repeat; nothing was sent", body = schemas::Sent), (status = 422, description = "The key was used with another payload", body = schemas::ProblemDocument, content_type = "application/problem+json"), AnyProblem, BodyProblem)
 )]
@@ -81,7 +81,7 @@ pub(super) async fn send(
     let body = shared.bodies.read(body, max).await?;
     match form {
         Form::Payload => {
-            let message = options.message(body.bytes);
+            let message = options.message(body.bytes)?;
             send_one(&shared, &of.queue, checked(&shared, message)?).await
         }
         Form::Json if body.bytes.trim_ascii_start().starts_with(b"[") => {

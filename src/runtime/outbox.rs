@@ -10,7 +10,7 @@ use super::run_lines::RunLines;
 use super::trace::Trace;
 use crate::message::{
     DELAY_MS_MAX, Due, HEADERS_MAX, MessageId, NewMessage, Outgoing, PAYLOAD_MAX_DEFAULT,
-    QueueName, RETRIES_MAX, headers_size,
+    QueueName, RETRIES_MAX, expiry, headers_size,
 };
 
 /// The messages of one run that wait for its ack.
@@ -120,7 +120,9 @@ fn check(wanted: &Wanted, retries: u32) -> Result<(), String> {
         Err(format!(
             "a delay of {delay_ms} ms is over the limit of 100 years"
         ))
+    } else if expiry::relative_ms(&wanted.headers).is_some_and(|ms| ms <= delay_ms) {
+        Err("the message would expire before it is due".to_owned())
     } else {
-        Ok(())
+        expiry::check(&wanted.headers)
     }
 }

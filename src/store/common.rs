@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::{BATCH_MAX, Settlement};
-use crate::message::{Claim, Headers, HistoryEntry, NewMessage, Outgoing, QueueName, Record};
+use crate::message::{
+    Claim, Headers, HistoryEntry, NewMessage, Outgoing, QueueName, Record, expiry,
+};
 
 /// The most payload bytes that one step takes in, so that others get their turn.
 const STEP_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -101,6 +103,21 @@ pub(super) fn headers_json(headers: &Headers) -> String {
         String::new()
     } else {
         serde_json::json!(headers).to_string()
+    }
+}
+
+/// Headers from what is stored, as a message made from a dead letter has them: it need not begin by any
+/// time. What is not understood stays as it is.
+pub(super) fn without_expiry(json: String) -> String {
+    if !json.contains(expiry::EXPIRES_AT) {
+        return json;
+    }
+    match serde_json::from_str::<Headers>(&json) {
+        Ok(mut headers) => {
+            expiry::remove(&mut headers);
+            headers_json(&headers)
+        }
+        Err(_) => json,
     }
 }
 

@@ -70,6 +70,7 @@ struct Message {
     /// The due time that the store told.
     accepted: Option<u64>,
     payload_removed: bool,
+    is_expired: bool,
     runs: Vec<Run>,
     /// When a delivery was asked for, by whom, and as which attempt.
     reserved: Vec<(Process, u32, u64)>,
@@ -157,6 +158,9 @@ impl<'e> Checker<'e> {
             }
             What::Accepted { id, due_ms } => {
                 self.messages.entry(id).or_default().accepted = Some(*due_ms);
+            }
+            What::Expiring { id } => {
+                self.messages.entry(id).or_default().is_expired = true;
             }
             What::Removed { id } => {
                 self.messages.entry(id).or_default().payload_removed = true;
@@ -332,12 +336,17 @@ fn judge(id: &str, message: &Message, wrong: &mut Vec<Violation>) {
     if let Some(state) = &message.left {
         say(format!("is still {state}"));
     }
+    if message.is_expired && !message.runs.is_empty() {
+        say("runs although it has expired".to_owned());
+    }
     let was_told = |verdict| message.runs.iter().any(|run| run.verdict == Some(verdict));
     if message.is_acked() && !was_told(Verdict::Ack) {
         say("is lost: it is gone, and no handler has acked it".to_owned());
     }
     if let Some((attempts, class)) = &message.dead {
         match class.as_str() {
+            "message-expired" if message.is_expired => {}
+            "message-expired" => say("is dead as expired, and had no expiry".to_owned()),
             "payload-missing" if message.payload_removed => {}
             "payload-missing" => say("lost its payload".to_owned()),
             "rejected" if was_told(Verdict::Reject) => {}

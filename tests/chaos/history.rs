@@ -46,6 +46,8 @@ pub(crate) enum What {
         due_ms: u64,
         retries: u32,
     },
+    /// The message that is being sent has expired already: no handler may begin it.
+    Expiring { id: String },
     /// The store has accepted the message.
     Accepted { id: String, due_ms: u64 },
     /// A handler began to run: the witness has its request.

@@ -56,6 +56,7 @@ fn storm(kind: Kind, seed: u64) -> Setup {
         flaky: 85,
         slow: 5,
         bad: 20,
+        expired: 20,
         ..Shape::default()
     };
     let shape = match kind {

@@ -41,6 +41,7 @@ fn calm() -> Shape {
         flaky: 300,
         slow: 100,
         bad: 20,
+        expired: 20,
         ..Shape::default()
     }
 }
@@ -228,6 +229,9 @@ mistakes! {
     // What is promoted stays where it was.
     "promoted-again", Redis, failing, "before its delay", [Script "pending_to_ready.lua":
         "  redis.call('ZREMRANGEBYRANK'" => "  if now_ms % 2 == 0 then return result end\n  redis.call('ZREMRANGEBYRANK'"];
+    // What has expired runs.
+    "expired-runs", Redis, calm, "runs although it has expired", [Script "include/reserve.lua":
+        "then return tonumber(at) <= now_ms end" => "then return false end"];
     // The last byte of a payload is lost.
     "cut-payload", Redis, calm, "another payload", [Script "include/enqueue.lua":
         "payloads[#payloads + 1] = payload" => "payloads[#payloads + 1] = string.sub(payload, 1, -2)"];

@@ -73,6 +73,8 @@ pub(crate) struct Shape {
     pub bad: u32,
     /// Of 1,000 messages, how many tear down the host that handles them.
     pub deadly: u32,
+    /// Of 1,000 messages, how many have expired when they are sent.
+    pub expired: u32,
     /// Every message that could be acked has so many retries that it is.
     pub patient: bool,
     /// All messages are due in one moment.
@@ -130,6 +132,8 @@ enum Character {
     Hopeless,
     /// Tears down the process that handles it.
     Deadly,
+    /// Never begun: it has expired.
+    Expired,
 }
 
 impl Character {
@@ -142,6 +146,7 @@ impl Character {
             (Self::Bad, shape.bad),
             (Self::Hopeless, shape.bad),
             (Self::Deadly, shape.deadly),
+            (Self::Expired, shape.expired),
         ];
         let mut of = random.u32(..1000);
         for (character, share) in shares {
@@ -194,12 +199,18 @@ impl Planned {
         self.character == Character::Deadly
     }
 
+    pub(crate) fn is_expired(&self) -> bool {
+        self.character == Character::Expired
+    }
+
     /// What the run of this number is to do.
     pub(crate) fn order(&self, attempt: u32) -> Order {
         let verdict = match self.character {
-            Character::Good | Character::Slow | Character::SlowAgain | Character::Deadly => {
-                Verdict::Ack
-            }
+            Character::Good
+            | Character::Slow
+            | Character::SlowAgain
+            | Character::Deadly
+            | Character::Expired => Verdict::Ack,
             Character::Flaky(fails) if attempt > fails => Verdict::Ack,
             Character::Flaky(_) | Character::Bad => Verdict::Nack,
             Character::Hopeless => Verdict::Reject,

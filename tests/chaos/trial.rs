@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use dqhost::message::expiry::EXPIRES_AT;
 use dqhost::message::{Due, MessageId, NewMessage, QueueName, State};
 use dqhost::store::{Page, Store, StoreError};
 use tokio::runtime::Runtime;
@@ -238,8 +239,14 @@ impl Trial {
             due_ms,
             retries: planned.retries,
         });
+        let mut headers = Vec::new();
+        if planned.is_expired() {
+            self.history.note(What::Expiring { id: id.to_string() });
+            headers.push((EXPIRES_AT.to_owned(), "1".to_owned()));
+        }
         let message = NewMessage {
             id: id.clone(),
+            headers,
             due: match planned.due_in {
                 Duration::ZERO => Due::NOW,
                 _ => Due::At(due_ms),

@@ -13,6 +13,7 @@ use crate::support::RedisServer;
 mod audit;
 mod deliver;
 mod discover;
+mod expiry;
 mod hosts;
 mod inspect;
 mod keyed;
@@ -109,6 +110,10 @@ macro_rules! contract {
                 deliver: a_release_gives_the_attempt_back_and_goes_first,
                 deliver: one_step_moves_a_bounded_number,
                 deliver: a_wait_ends_with_a_send,
+                expiry: a_message_that_was_not_begun_in_time_is_said_to_be_expired,
+                expiry: a_time_from_now_is_one_of_the_store_however_it_was_sent,
+                expiry: a_retry_has_to_begin_in_time_too,
+                expiry: a_redriven_message_need_not_begin_by_any_time,
                 limits: a_rate_lets_its_burst_go_and_holds_the_rest_in_line,
                 limits: a_rate_goes_on_by_the_clock_of_the_store,
                 limits: so_many_run_at_a_time_whoever_has_them,

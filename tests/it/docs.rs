@@ -204,7 +204,7 @@ fn the_commands_of_the_page_on_retries_run_and_print_what_it_shows() {
     let (empty, home) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     fs::copy(guest("order-timeout"), empty.path().join("handler.wasm")).unwrap();
     let script = Script::of(include_str!("../../docs/retries.md"));
-    assert_eq!(script.shown.len(), 3);
+    assert_eq!(script.shown.len(), 4);
     script.run(empty.path(), home.path());
 }
 

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use dqhost::clock::Clock;
 use dqhost::message::{Attempt, Due, MessageId};
 use dqhost::store::address::{self, StoreSettings};
 use dqhost::store::{Settlement, Store};
 use serde_json::Value;
 
-use crate::contract::tools::{LONG, attempt, queue, reserve_one, send, settle};
+use crate::contract::tools::{LONG, attempt, now_ms, queue, reserve_one, send, settle};
 use crate::http_api::with_each_store;
 use crate::support::{Host, eventually, guest, run, stdout};
 
-const DAY: f64 = 86_400.0;
+const MS: Duration = Duration::from_millis(1);
+const DAY: Duration = Duration::from_hours(24);
 
 fn path(name: &str) -> String {
     guest(name).to_str().unwrap().to_owned()
@@ -35,12 +35,12 @@ fn host(store: &str, example: &str, more: &[&str]) -> Host {
     Host::start(store, &[&args, more].concat())
 }
 
-/// The delay after this attempt of a message, seconds.
-fn delay(host: &mut Host, id: &str, attempt: u64) -> f64 {
+/// The delay after this attempt of a message.
+fn delay(host: &mut Host, id: &str, attempt: u64) -> Duration {
     let line = host.wait_for("to be retried", |line| {
         line["id"] == id && line["attempt"] == attempt
     });
-    line["delay"].as_f64().unwrap()
+    Duration::from_secs_f64(line["delay"].as_f64().unwrap())
 }
 
 #[test]
@@ -50,12 +50,18 @@ fn a_list_of_delays_is_followed_and_its_last_one_repeats() {
         let flags = ["--backoff", "0s, 1ms, 1d", "--backoff-max", "2d"];
         let exact = ["--backoff-jitter", "0"];
         let mut host = host(store, "trap", &flags);
-        assert_eq!(delay(&mut host, &id, 1), 0.0);
+        assert_eq!(delay(&mut host, &id, 1), Duration::ZERO);
         let second = delay(&mut host, &id, 2);
         // Spread by a fifth, as any delay is by default.
-        assert!((0.0008..=0.0012).contains(&second), "{second}");
+        assert!(
+            MS.mul_f64(0.8) <= second && second <= MS.mul_f64(1.2),
+            "{second:?}"
+        );
         let third = delay(&mut host, &id, 3);
-        assert!((0.8 * DAY..=1.2 * DAY).contains(&third), "{third}");
+        assert!(
+            DAY.mul_f64(0.8) <= third && third <= DAY.mul_f64(1.2),
+            "{third:?}"
+        );
         drop(host);
         let mut host = self::host(store, "trap", &[&flags[..], &exact].concat());
         for attempt in [4, 5] {
@@ -72,11 +78,11 @@ fn a_list_of_delays_is_followed_and_its_last_one_repeats() {
 #[test]
 fn delays_grow_by_the_word_before_them() {
     with_each_store(|store| {
-        for (backoff, third) in [("fixed:1ms", 0.001), ("linear:1ms", 0.003), ("1ms", 0.004)] {
+        for (backoff, third) in [("fixed:1ms", 1), ("linear:1ms", 3), ("1ms", 4)] {
             let id = send_line(store, "x", "9");
             let flags = ["--backoff", backoff, "--backoff-jitter", "0"];
             let mut host = host(store, "trap", &flags);
-            assert_eq!(delay(&mut host, &id, 3), third, "{backoff}");
+            assert_eq!(delay(&mut host, &id, 3), MS * third, "{backoff}");
         }
     });
 }
@@ -96,13 +102,13 @@ fn the_maximum_bounds_a_delay_that_the_handler_names() {
             "1h",
         ];
         let mut host = host(store, "order-timeout", &flags);
-        assert_eq!(delay(&mut host, &id, 1), 3600.0);
+        assert_eq!(delay(&mut host, &id, 1), Duration::from_hours(1));
         run(
             Some(store),
             &["reschedule", &id, "--queue", "q", "--in", "0s"],
             0,
         );
-        assert_eq!(delay(&mut host, &id, 2), 3600.0);
+        assert_eq!(delay(&mut host, &id, 2), Duration::from_hours(1));
     });
 }
 
@@ -156,7 +162,7 @@ async fn failed_before(store: &dyn Store, ago: Duration) -> MessageId {
     let id = send(store, "x", Due::NOW, 9).await;
     let ago_ms = u64::try_from(ago.as_millis()).unwrap();
     let attempt = Attempt {
-        at_ms: Clock::System.now().ms - ago_ms,
+        at_ms: now_ms() - ago_ms,
         ..attempt("long ago")
     };
     let claim = reserve_one(store, LONG).await.claim;
@@ -181,7 +187,7 @@ fn the_time_counts_from_the_first_attempt_on_whatever_host() {
             assert_eq!(store.counts(&queue()).await.unwrap().retry, 1);
             // One at a time, since the first in line is reserved.
             let claim = reserve_one(&*store, LONG).await.claim;
-            let new = failed_before(&*store, Duration::from_secs(1800)).await;
+            let new = failed_before(&*store, Duration::from_mins(30)).await;
             store.release(&queue(), &[claim]).await.unwrap();
             (old, new)
         });

@@ -11,7 +11,7 @@ use super::keys::{self, Key, Setting};
 use super::with_defaults;
 use crate::cli::send::header;
 use crate::cli::{number, payload, time};
-use crate::message::{PAYLOAD_MAX_DEFAULT, QueueName, RETRIES_MAX};
+use crate::message::{PAYLOAD_MAX_DEFAULT, QueueName, RETRIES_MAX, expiry};
 use crate::schedule::{self, Missed, Schedule, Timing};
 
 /// The shortest period. What has to happen more often is not worth a message.
@@ -44,6 +44,9 @@ pub(super) struct ScheduleArgs {
     /// Deliver again so often after a first failure [default: as the queue]
     #[arg(long, value_name = "N", value_parser = number::from::<u32>(0..=RETRIES_MAX.into()))]
     retries: Option<u32>,
+    /// Make a message a dead letter if it has not begun so long after it was sent
+    #[arg(long, value_name = "DURATION", value_parser = time::some_duration)]
+    expires_in: Option<Duration>,
     /// Choose what becomes of ticks at which no host ran
     #[arg(long, value_name = "POLICY", default_value = "skip")]
     missed: MissedArg,
@@ -139,6 +142,7 @@ impl ScheduleArgs {
             );
         }
         payload::check(args.payload.as_bytes(), &args.header, PAYLOAD_MAX_DEFAULT)?;
+        expiry::check(&args.header)?;
         Ok(args)
     }
 
@@ -149,6 +153,10 @@ impl ScheduleArgs {
     /// The schedule of a queue whose messages have so many retries by default.
     pub(super) fn schedule(&self, retries: u32) -> Schedule {
         let every = self.every.unwrap_or(PERIOD_MIN);
+        let mut headers = self.header.clone();
+        if let Some(time) = self.expires_in {
+            expiry::set(&mut headers, time);
+        }
         let timing = match &self.cron {
             Some(cron) => Timing::Cron(Box::new(cron.clone()), self.timezone.clone()),
             None => Timing::Every(every),
@@ -164,7 +172,7 @@ impl ScheduleArgs {
             catch_up: self.catch_up,
             since: self.since,
             payload: self.payload.clone(),
-            headers: self.header.clone(),
+            headers,
             retries: self.retries.unwrap_or(retries),
         }
     }

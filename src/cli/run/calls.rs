@@ -83,6 +83,7 @@ pub(in crate::cli) async fn messages(
         retries,
         headers,
         dedup_window: None,
+        expires_in: None,
         max_payload: PAYLOAD_MAX_DEFAULT,
     };
     let (mut reader, mut messages, mut room) = (BufReader::new(input), Vec::new(), MESSAGES_MAX);

@@ -86,7 +86,11 @@ pub(super) fn reserved(mut answer: Vec<Value>, prefetch: &[MessageId]) -> Reserv
         let (id, left, attempts, due, headers) = (part(0), part(1), part(2), part(3), part(4));
         let failed = decode::failed(&attempts);
         let id = MessageId::from(id);
-        if parts[5] == Value::Int(1) {
+        let flags = match parts[5] {
+            Value::Int(flags) => flags,
+            _ => 0,
+        };
+        if flags & 1 != 0 {
             bare.push(id.clone());
         }
         deliveries.push(Delivery {
@@ -101,6 +105,7 @@ pub(super) fn reserved(mut answer: Vec<Value>, prefetch: &[MessageId]) -> Reserv
                 .saturating_add(1)
                 .saturating_add(left.parse::<u32>().unwrap_or(0)),
             due_at_ms: due.parse().ok(),
+            expired: flags & 2 != 0,
         });
     }
     for (id, payload) in prefetch.iter().zip(payloads) {

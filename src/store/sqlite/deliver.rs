@@ -11,7 +11,7 @@ use super::queue::{QueueTx, code, count, signed, text, unsigned};
 use super::settle::Held;
 use super::transaction::TxOptions;
 use super::{SqliteStore, advance, settle};
-use crate::message::{Claim, Delivery, QueueName, State, Token};
+use crate::message::{Claim, Delivery, QueueName, State, Token, expiry};
 use crate::store::common::{headers, ms};
 use crate::store::{
     Advanced, BATCH_MAX, Deliver, First, LimitedReservation, Limits, Operation, Reservation,
@@ -124,12 +124,16 @@ fn in_line(tx: &QueueTx<'_>, state: State, limit: usize) -> rusqlite::Result<Vec
             "SELECT seq, id, payload, headers, failed, retries_left, due_ms FROM messages
              WHERE queue = ?1 AND state = ?2 ORDER BY place, seq LIMIT ?3",
         )?
-        .query_map(params![tx.row.id, code(state), signed(limit as u64)], read)?
+        .query_map(
+            params![tx.row.id, code(state), signed(limit as u64)],
+            |row| read(row, tx.now.ms),
+        )?
         .collect()
 }
 
 /// A message as `in_line` selects it; without a token yet.
-fn read(row: &Row<'_>) -> rusqlite::Result<(i64, Delivery)> {
+fn read(row: &Row<'_>, now_ms: u64) -> rusqlite::Result<(i64, Delivery)> {
+    let headers = headers(&text(row, 3)?);
     let attempt = count(row.get(4)?).saturating_add(1);
     let delivery = Delivery {
         claim: Claim {
@@ -137,7 +141,8 @@ fn read(row: &Row<'_>) -> rusqlite::Result<(i64, Delivery)> {
             token: Token(String::new()),
         },
         payload: row.get(2)?,
-        headers: headers(&text(row, 3)?),
+        expired: expiry::is_expired(&headers, now_ms),
+        headers,
         attempt,
         attempts_max: attempt.saturating_add(count(row.get(5)?)),
         due_at_ms: row.get::<_, Option<i64>>(6)?.map(unsigned),
@@ -166,7 +171,7 @@ pub(super) fn take(
             "SELECT seq, id, payload, headers, failed, retries_left, due_ms FROM messages
              WHERE seq = ?1",
         )?
-        .query_row([seq], read)?;
+        .query_row([seq], |row| read(row, tx.now.ms))?;
     delivery.claim.token = Token(format!("{seq}/{token}"));
     Ok(delivery)
 }

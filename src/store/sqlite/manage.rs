@@ -4,11 +4,12 @@ use async_trait::async_trait;
 use rusqlite::{OptionalExtension, params};
 
 use super::error::Failure;
-use super::queue::{QueueTx, code, signed, state, waiting_state};
+use super::queue::{QueueTx, code, signed, state, text, waiting_state};
 use super::send::{due_ms, first_place_in};
 use super::transaction::TxOptions;
 use super::{DiskReserve, SqliteStore, retention};
 use crate::message::{Due, HistoryEntry, MessageId, NewMessage, QueueName, State};
+use crate::store::common::without_expiry;
 use crate::store::{Cancelled, Manage, Operation, Redriven, Rescheduled, Retention, StoreResult};
 
 #[async_trait]
@@ -218,8 +219,9 @@ fn redrive_one(
     if dead.is_missing {
         return Ok(Redriven::PayloadMissing);
     }
+    let seq = dead.seq;
     let new = dead.send_again(tx, id, None, retries)?;
-    remove(tx, dead.seq, State::Dead)?;
+    remove(tx, seq, State::Dead)?;
     Ok(Redriven::As(new))
 }
 
@@ -241,6 +243,7 @@ struct DeadLetter {
     seq: i64,
     failed: i64,
     retries_left: i64,
+    headers: String,
     /// There is no payload.
     is_missing: bool,
 }
@@ -249,7 +252,7 @@ impl DeadLetter {
     fn find(tx: &QueueTx<'_>, id: &MessageId) -> rusqlite::Result<Option<Self>> {
         tx.tx
             .prepare_cached(
-                "SELECT seq, failed, retries_left, payload IS NULL FROM messages
+                "SELECT seq, failed, retries_left, headers, payload IS NULL FROM messages
                  WHERE queue = ?1 AND id = ?2 AND state = 7",
             )?
             .query_row(params![tx.row.id, id.as_str()], |row| {
@@ -257,7 +260,8 @@ impl DeadLetter {
                     seq: row.get(0)?,
                     failed: row.get(1)?,
                     retries_left: row.get(2)?,
-                    is_missing: row.get(3)?,
+                    headers: text(row, 3)?,
+                    is_missing: row.get(4)?,
                 })
             })
             .optional()
@@ -265,7 +269,7 @@ impl DeadLetter {
 
     /// Makes a new message of it, with its own payload or another.
     fn send_again(
-        &self,
+        self,
         tx: &mut QueueTx<'_>,
         id: &MessageId,
         payload: Option<&[u8]>,
@@ -286,7 +290,7 @@ impl DeadLetter {
             .prepare_cached(
                 "INSERT INTO messages
                    (queue, id, state, place, retries_left, headers, history, payload)
-                 SELECT queue, ?2, 3, ?3, ?4, headers, ?5, coalesce(?6, payload)
+                 SELECT queue, ?2, 3, ?3, ?4, ?7, ?5, coalesce(?6, payload)
                  FROM messages WHERE seq = ?1",
             )?
             .execute(params![
@@ -296,6 +300,7 @@ impl DeadLetter {
                 budget,
                 serde_json::json!(origin).to_string(),
                 payload,
+                without_expiry(self.headers),
             ])?;
         tx.moved(None, Some(State::Ready));
         tx.row.totals.redriven += 1;

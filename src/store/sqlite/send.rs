@@ -10,7 +10,7 @@ use super::queue::{QueueTx, code, signed};
 use super::transaction::TxOptions;
 use super::{DiskReserve, SqliteStore, dedup};
 use crate::clock::Now;
-use crate::message::{Due, NewMessage, QueueName, Sent, State};
+use crate::message::{Due, NewMessage, QueueName, Sent, State, expiry};
 use crate::store::common::{headers_json, ms, send_steps};
 use crate::store::{Operation, SendMessages, StoreResult};
 
@@ -64,7 +64,7 @@ pub(super) fn send<'m>(
             code(state),
             place,
             message.retries,
-            headers_json(&message.headers),
+            headers_json(&expiry::resolved(&message.headers, tx.now.ceil_ms)),
             message.payload,
             (state == State::Pending).then_some(place),
         ])?;

@@ -306,6 +306,28 @@ fn a_dead_letter_needs_a_reason() {
 }
 
 #[test]
+fn what_has_expired_is_dead_and_never_runs() {
+    let expiring = || What::Expiring { id: "m".to_owned() };
+    finds("runs although it has expired", good_and(1, [expiring()]));
+    let dead_of = |class| dead("m", 1, class);
+    let kept = |class| {
+        vec![
+            sending("m", 3),
+            expiring(),
+            accepted("m"),
+            settled("m", 1, Outcome::Dead),
+            dead_of(class),
+            totals(1, 0, 1),
+        ]
+    };
+    assert_eq!(judged(kept("message-expired")), Vec::<String>::new());
+    finds("after 1 attempts of 4", kept("nacked"));
+    let mut never = kept("message-expired");
+    never.remove(1);
+    finds("had no expiry", never);
+}
+
+#[test]
 fn what_takes_too_long_is_found() {
     let at = |seconds: f64, what| Event {
         us: u64::try_from(Duration::from_secs_f64(seconds).as_micros()).unwrap(),

@@ -17,6 +17,12 @@ pub(crate) fn queue() -> QueueName {
     "q".parse().unwrap()
 }
 
+/// Unix milliseconds by this machine's clock, which is that of the stores, too.
+pub(crate) fn now_ms() -> u64 {
+    let since = std::time::UNIX_EPOCH.elapsed().unwrap();
+    u64::try_from(since.as_millis()).unwrap()
+}
+
 /// Sends a message and returns its id.
 pub(crate) async fn send(store: &dyn Store, payload: &str, due: Due, retries: u32) -> MessageId {
     let message = NewMessage {

@@ -95,7 +95,7 @@ fn every_path_of_the_document_is_there_and_answers_have_the_shape_that_it_says()
         let body = match field.as_str() {
             "payload" => r#"{"payload":1}"#.to_owned(),
             "payload_base64" => r#"{"payload_base64":"AA=="}"#.to_owned(),
-            "in" | "dedup_window" => {
+            "in" | "dedup_window" | "expires_in" => {
                 format!(r#"{{"payload":1,"{field}":"1s","idempotency_key":"{field}"}}"#)
             }
             "at" => r#"{"payload":1,"at":"2050-01-01T00:00:00Z"}"#.to_owned(),

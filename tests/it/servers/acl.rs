@@ -415,6 +415,33 @@ fn a_viewer_sees_everything_and_changes_nothing() {
     assert_eq!(figures(), before);
 }
 
+/// Reading a message takes more rights than handling it.
+#[test]
+fn a_host_gives_messages_up_if_it_may_read_their_history() {
+    assert!(PAGE.contains("| `--give-up-after` | Add `+evalsha_ro +hget` to `dq-host` |"));
+    for (more, ends) in [
+        (&[][..], "to be retried"),
+        (&["+evalsha_ro", "+hget"], "dead"),
+    ] {
+        let server = server();
+        let () = server.command(&[&["ACL", "SETUSER", "dq-host"], more].concat());
+        let trap = guest("trap").display().to_string();
+        let delays = ["--backoff", "0s,0s,2d", "--backoff-max", "2d"];
+        let flags = ["--handler", &trap, "--give-up-after", "1d"];
+        let mut host = Host::start(
+            &as_user(&server, "dq-host"),
+            &[&flags[..], &delays].concat(),
+        );
+        sent(&server.url(), &["x", "--retries", "9"]);
+        let line = host.wait_for(ends, |line| line["attempt"] == 3);
+        assert_eq!(line["class"] == "gave-up", ends == "dead");
+        if ends != "dead" {
+            let warning = "no message is given up after its time";
+            host.wait_for_start(warning);
+        }
+    }
+}
+
 /// An older rule has no +pexpiretime and no +smismember.
 #[test]
 fn messages_of_others_do_not_stop_a_host_with_fewer_rights() {
