@@ -51,8 +51,7 @@ Settings:
   schedule list           Show when schedules send messages
   schedule run            Send the message of a schedule now
 Move and check:
-  move                    Move queues to another store
-  audit                   Check a store for inconsistencies, and repair them
+  move, audit             Move queues to another store; find and mend damage
   doctor                  Check store, handler and machine before a host runs
 
 Messages are kept in a file of yours, or where store flags or dqhost.toml say.
