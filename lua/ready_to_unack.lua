@@ -20,10 +20,11 @@
 --
 -- Returns the number of ids that left their lists. Then six for each message, oldest first: id, retries
 -- left, "failed:released", due unix ms, headers; "" where there is none; 1 when it had no retries on
--- record, plus 2 when the time by which it had to begin is over. The second and third together are the token. An id that is in unack already, or twice
--- in line, is taken out of its list and given out once, so that no two deliveries have one token. Then
--- the payload of each KEYS[8+i] whose message was reserved, nil for the others: who guessed right need
--- not ask for it. Only a 0 while the queue is paused or nothing waits.
+-- record, plus 2 when the time by which it had to begin is over. The second and third together are the
+-- token. An id that is in unack already, or twice in line, is taken out of its list and given out once,
+-- so that no two deliveries have one token. Then the payload of each KEYS[8+i] whose message was
+-- reserved, nil for the others: who guessed right need not ask for it. Only a 0 while the queue is
+-- paused or nothing waits.
 -- Crash safety: the id is in unack before it leaves its list, in one script. A host that dies
 -- here or later lets the lease end, and `unack_to_retry` delivers the message again.
 -- include: clock
