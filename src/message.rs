@@ -75,9 +75,9 @@ impl MessageId {
         Self(uuid::Uuid::now_v7().to_string())
     }
 
-    /// The id of what the handler of the message `parent` of a queue sends by its call of this number:
-    /// the same for each attempt, so that what the handler notes of it stays true. A UUID of version 8
-    /// made of a SHA-256.
+    /// The id of what the handler of the message `parent` of a queue sends by its call of this number. It
+    /// is the same for each attempt, so what the handler notes of it stays true. A UUID of version 8 made
+    /// of a SHA-256.
     #[must_use]
     pub fn derived(queue: &str, parent: &str, call: u32) -> Self {
         let digest = Sha256::new()

@@ -1,6 +1,6 @@
-//! Colours and signs: sixteen colours at most and the terminal's own background, so that it is
-//! readable on a dark and on a light one; and what is done to a finished frame for terminals without
-//! colours or with ASCII only. No state is told by a colour alone.
+//! Colours and signs. There are sixteen colours at most, on the terminal's own background, so that a dark
+//! and a light one are readable. For terminals without colours or with ASCII only, finished frames are
+//! changed. No state is told by a colour alone.
 
 use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier, Style};

@@ -1,7 +1,7 @@
 //! A message as a JSON object: a line of `send --ndjson`, or the body of an HTTP request.
 //!
-//! What `list`, `get` and `dead list` print with `--json` is such a line as well: it is sent as a new
-//! message with the same payload, headers and retries, and a pending one with its due time.
+//! What `list`, `get` and `dead list` print with `--json` is such a line as well. It is sent as a new
+//! message with the same payload, headers and retries. A pending one keeps its due time.
 
 use std::fmt;
 use std::time::Duration;

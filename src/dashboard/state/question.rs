@@ -11,7 +11,7 @@ use crate::dashboard::keymap::{Action, Binding, Key};
 /// More messages than this are destroyed only after their number was typed.
 const DESTROYED_BY_ONE_KEY_MAX: usize = 100;
 
-/// So long after a question has come or gone a key may still be meant for what was there before:
+/// So long after a question has come or gone, a key may still be meant for what was there before. It is
 /// longer than a person needs to see a change, and than the pause of a key that repeats.
 const QUIET: Duration = Duration::from_millis(500);
 

@@ -362,7 +362,7 @@ mod tests {
     }
 
     /// All that is in a file: for each table and index its columns in order, and the words of its text in
-    /// any order, since a column that was added stands elsewhere than one of the first day.
+    /// any order. A column that was added stands elsewhere in the text than one of the first day.
     fn shape(connection: &Connection) -> Vec<(String, Vec<String>, Vec<String>)> {
         let names = "SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name";
         let mut statement = connection.prepare(names).unwrap();

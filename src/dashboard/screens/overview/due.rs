@@ -89,8 +89,8 @@ fn forecast(rates: &Rates, view: &QueueView, ahead: &DueAhead, span: Duration) -
     Some(text)
 }
 
-/// After how many spans nothing is left of a backlog that grows by what falls due in each span and of
-/// which so many are done in one; none if some is left after the last.
+/// After how many spans a backlog is done. It grows by what falls due in each span, and so many are done in
+/// one. None if some is left after the last.
 #[expect(
     clippy::cast_precision_loss,
     reason = "a forecast is shown in two units"
