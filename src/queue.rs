@@ -276,7 +276,7 @@ impl Queue {
                     self.received(delivery, Vec::new())
                         .end(
                             "message-expired",
-                            "it had to begin before this attempt could",
+                            "it expired before this attempt began",
                             None,
                             true,
                         )

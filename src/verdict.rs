@@ -159,7 +159,7 @@ impl Outcome {
             }
             Self::Stopped => "an operator stopped it".to_owned(),
             Self::PayloadMissing => "the store has lost the payload".to_owned(),
-            Self::Expired => "it had to begin before this attempt could".to_owned(),
+            Self::Expired => "it expired before this attempt began".to_owned(),
             Self::GaveUp { limit, last } => {
                 let (limit, class, reason) = (human_duration(*limit), last.class(), last.reason());
                 let colon = if reason.is_empty() { "" } else { ": " };

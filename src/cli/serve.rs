@@ -27,6 +27,7 @@ pub(super) struct ServeArgs {
 }
 
 pub(super) async fn serve(args: ServeArgs) -> anyhow::Result<Exit> {
+    let reopen = signals::reopen()?;
     let log = log::of_host(&args.log)?;
     hardening::hide_memory();
     let default = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PORT);
@@ -39,6 +40,7 @@ pub(super) async fn serve(args: ServeArgs) -> anyhow::Result<Exit> {
     let (stage, mut stages) = watch::channel(Stage::Run);
     let manager = ServiceManager::of_environment();
     let on_signal = OnSignal {
+        reopen,
         reload: None,
         log: log.reopen(),
         manager: manager.clone(),

@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use rustix::fs::{Mode, OFlags};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use super::log::Reopen;
@@ -12,6 +12,8 @@ use crate::host::Stage;
 
 /// What signals ask for that do not end a process.
 pub(super) struct OnSignal {
+    /// See [`reopen`].
+    pub reopen: Signal,
     /// None where no handlers are served.
     pub reload: Option<Reload>,
     pub log: Reopen,
@@ -30,13 +32,17 @@ impl OnSignal {
     }
 }
 
+/// Listens for SIGUSR1. From here on it ends no process: a log may be rotated while handlers are compiled.
+pub(super) fn reopen() -> anyhow::Result<Signal> {
+    signal(SignalKind::user_defined1()).context("listening for SIGUSR1")
+}
+
 /// The first SIGINT or SIGTERM lets handlers finish, the second stops them. SIGHUP loads changed handlers, if there are any,
 /// unless it tells that the terminal of this process is gone. That lets handlers finish too, and never
 /// more than that, since it is told more than once. SIGUSR1 opens the file of the log again.
-pub(super) fn listen(stage: watch::Sender<Stage>, on_signal: OnSignal) -> anyhow::Result<()> {
+pub(super) fn listen(stage: watch::Sender<Stage>, mut on_signal: OnSignal) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt()).context("listening for Ctrl-C")?;
     let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
-    let mut reopen = signal(SignalKind::user_defined1()).context("listening for SIGUSR1")?;
     let mut hangup = if is_hangup_ignored() {
         None
     } else {
@@ -48,7 +54,7 @@ pub(super) fn listen(stage: watch::Sender<Stage>, on_signal: OnSignal) -> anyhow
             let at_least = tokio::select! {
                 _ = interrupt.recv() => Stage::Now,
                 _ = terminate.recv() => Stage::Now,
-                Some(()) = reopen.recv() => {
+                Some(()) = on_signal.reopen.recv() => {
                     on_signal.log.ask();
                     continue;
                 }

@@ -189,6 +189,7 @@ pub(super) async fn up(args: UpArgs, config: &Config) -> anyhow::Result<Exit> {
         return screen::snapshot(&args.screen, store, config.queue_names(&args)).await;
     }
     args.listen.check()?;
+    let reopen = signals::reopen()?;
     let (logs, log) = start_log(&args)?;
     if let Some(file) = config.file_name() {
         tracing::info!(file, "settings are read from a file");
@@ -225,6 +226,7 @@ pub(super) async fn up(args: UpArgs, config: &Config) -> anyhow::Result<Exit> {
     };
     let listening = listen::beside(&args.listen, &args.store, &store, view, &endpoints).await?;
     let on_signal = OnSignal {
+        reopen,
         reload,
         log: log.reopen(),
         manager: manager.clone(),

@@ -10,8 +10,8 @@ pub const PREFIX_LOOKED_AT_MAX: usize = 100_000;
 /// Ids of several that are named at most.
 pub const CANDIDATES_MAX: usize = 8;
 
-/// The fewest characters of a beginning.
-const PREFIX_MIN: usize = 4;
+/// The fewest characters of a beginning. Shorter ones are often ids that somebody chose.
+const PREFIX_MIN: usize = 8;
 
 /// A UUID as text.
 const UUID_LEN: usize = 36;
@@ -81,11 +81,11 @@ mod tests {
     #[test]
     fn only_the_beginning_of_a_uuid_is_one() {
         for (text, expected) in [
-            ("0193", true),
-            ("019AB", true),
+            ("0193aaaa", true),
+            ("019AB000-b", true),
             ("0193aaaa-bbbb-7ccc-8ddd-eeeeeeeeeee", true),
             ("0193aaaa-bbbb-7ccc-8ddd-eeeeeeeeeeee", false),
-            ("019", false),
+            ("0193aaa", false),
             ("order-1", false),
             ("0193aaaab", false),
             ("0193-aaa", false),

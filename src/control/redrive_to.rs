@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::format::json;
-use crate::message::{Due, MessageId, NewMessage, QueueName, Record, State};
+use crate::message::{Due, MessageId, NewMessage, QueueName, Record, State, expiry};
 use crate::store::{Redriven, Store, StoreResult};
 
 /// How long a repeat is recognised, even when the new message is gone.
@@ -12,8 +12,8 @@ const REPEAT_WINDOW: Duration = Duration::from_hours(24);
 /// Sends dead letters of `from` to another queue as new messages, due at once, and then deletes them.
 /// `retries` is their new budget; none gives each the budget it had. One answer for each id, in order.
 ///
-/// After a crash between the two steps the dead letters are still there. A repeat sends nothing twice,
-/// since it makes the same ids: within a day, or as long as the new messages are there.
+/// After a crash between the two steps the dead letters are still there. A repeat to the same queue sends
+/// nothing twice, since it makes the same ids: within a day, or as long as the new messages are there.
 pub async fn redrive_to(
     store: &dyn Store,
     (from, to): (&QueueName, &QueueName),
@@ -50,12 +50,15 @@ fn again(from: &QueueName, record: Record, retries: Option<u32>) -> Option<NewMe
         _ => json::retries(&record),
     };
     let died_ms = record.at_ms.unwrap_or(0);
+    // As in its own queue, it need not begin by any time.
+    let mut headers = record.headers;
+    expiry::remove(&mut headers);
     Some(NewMessage {
         id: MessageId::of_key(&format!("redrive\0{from}\0{}\0{died_ms}", record.id)),
         payload: record.payload?,
         due: Due::NOW,
         retries: retries.unwrap_or(budget),
-        headers: record.headers,
+        headers,
         dedup_window: REPEAT_WINDOW,
     })
 }

@@ -42,7 +42,7 @@ pub(crate) fn expiring(
     };
     if delay >= time {
         return Err(format!(
-            "the message would expire before it is due: {} count from the send, so give more",
+            "the message would expire before it is due: the {} count from the send",
             human_duration(time)
         ));
     }

@@ -29,13 +29,14 @@ impl Certificate {
     pub fn from_pem(certificates: &[u8], key: &[u8]) -> Result<Self, String> {
         let chain: Result<Vec<CertificateDer<'static>>, PemError> =
             CertificateDer::pem_slice_iter(certificates).collect();
-        let chain = chain.map_err(|error| format!("the certificate is not PEM: {error}"))?;
+        let chain =
+            chain.map_err(|error| format!("the certificate is not PEM: {}", problem(&error)))?;
         if chain.is_empty() {
             return Err("no certificate is in the file of --tls-cert".to_owned());
         }
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| match error {
             PemError::NoItemsFound => "no private key is in the file of --tls-key".to_owned(),
-            error => format!("the key is not PEM: {error}"),
+            error => format!("the key is not PEM: {}", problem(&error)),
         })?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ServerConfig::builder_with_provider(provider)
@@ -77,6 +78,17 @@ impl Certificate {
     }
 }
 
+/// What is wrong with a file. The library's own words may have lines of it, and so the key.
+fn problem(error: &PemError) -> &'static str {
+    match error {
+        PemError::MissingSectionEnd { .. } => "a section has no END line",
+        PemError::IllegalSectionStart { .. } => "a BEGIN line is wrong",
+        PemError::SectionTooLarge => "a section is too long",
+        PemError::Io(_) => "it cannot be read",
+        _ => "its base64 is wrong",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,6 +114,17 @@ mod tests {
             let error = Certificate::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap_err();
             assert!(error.contains(says), "{error}");
             assert!(!error.contains('\u{1b}'), "{error:?}");
+        }
+        // Without its line breaks, the whole key is a BEGIN line.
+        let one_line = key.replace('\n', "");
+        let byte = format!("{}, {}", one_line.as_bytes()[40], one_line.as_bytes()[41]);
+        for (certificate, key) in [(&certificate, &one_line), (&one_line, &key)] {
+            let error = Certificate::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap_err();
+            assert!(error.contains("is not PEM: a"), "{error}");
+            assert!(
+                !error.contains(&byte) && !error.contains(&one_line[40..60]),
+                "{error}"
+            );
         }
     }
 }

@@ -42,18 +42,23 @@ impl Trace {
         }
         for (name, value) in self.0.iter().filter(|(name, _)| *name != BAGGAGE) {
             if let Ok(value) = HeaderValue::from_str(value) {
-                headers.insert(HeaderName::from_static(name), value);
+                headers
+                    .entry(HeaderName::from_static(name))
+                    .or_insert(value);
             }
         }
     }
 
     /// Into what the handler sends, unless it has put a trace there, or its headers would be too long.
     pub(super) fn enter_message(&self, headers: &mut Headers) {
-        let mut names = headers.iter().map(|(name, _)| name);
-        if names.any(|name| name.eq_ignore_ascii_case(PARENT)) {
+        let has = |wanted: &str| {
+            let mut names = headers.iter().map(|(name, _)| name);
+            names.any(|name| name.eq_ignore_ascii_case(wanted))
+        };
+        if has(PARENT) {
             return;
         }
-        let ours = self.0.iter();
+        let ours = self.0.iter().filter(|(name, _)| !has(name));
         let ours: Headers = ours
             .map(|(name, value)| ((*name).to_owned(), value.clone()))
             .collect();
@@ -148,6 +153,20 @@ mod tests {
         trace.enter_request(&mut request);
         assert_eq!(request[PARENT], "its own");
         assert_eq!(request.len(), 1);
+    }
+
+    #[test]
+    fn what_a_handler_has_set_stays_and_comes_once() {
+        let trace = Trace::of(&headers(&[("traceparent", VALID), ("tracestate", "a=1")]));
+        let mut request = HeaderMap::new();
+        request.insert(STATE, HeaderValue::from_static("b=2"));
+        trace.enter_request(&mut request);
+        assert_eq!(request[STATE], "b=2");
+        assert_eq!(request.len(), 2);
+        let mut message = headers(&[("Tracestate", "b=2")]);
+        trace.enter_message(&mut message);
+        let expected = headers(&[("Tracestate", "b=2"), ("traceparent", VALID)]);
+        assert_eq!(message, expected);
     }
 
     #[test]

@@ -69,7 +69,7 @@ fn a_message_that_was_not_begun_in_time_is_dead_with_all_that_it_had() {
         );
         let last = &record["history"][0];
         assert_eq!(last["class"], "message-expired");
-        assert_eq!(last["reason"], "it had to begin before this attempt could");
+        assert_eq!(last["reason"], "it expired before this attempt began");
         let listed = stdout(&run(Some(store), &["dead", "list", "--queue", "q"], 0));
         assert!(listed.contains("message-expired"), "{listed}");
         let totals = &stats(store, "q")["totals"];

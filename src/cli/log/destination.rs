@@ -74,10 +74,8 @@ impl Write for Destination {
             if !had_failed {
                 self.tell(&format!("the file of the log cannot be written: {error}"));
             }
-            // Beside a dashboard the ring has every line. A service may have more room later.
-            if self.ring.is_some() {
-                self.file = None;
-            } else {
+            // Beside a dashboard the ring has every line. There may be more room later.
+            if self.ring.is_none() {
                 let _ = io::stderr().write_all(line);
             }
         }

@@ -10,7 +10,7 @@ fn prefix<'a>(id: &'a str, others: &[String]) -> &'a str {
         let mut others = others.iter().filter(|other| *other != id);
         !others.any(|other| other.starts_with(&id[..*length]))
     };
-    let length = (4..id.len()).find(is_unique).unwrap();
+    let length = (8..id.len()).find(is_unique).unwrap();
     &id[..length]
 }
 
@@ -24,7 +24,7 @@ fn a_message_is_named_by_what_no_other_id_begins_with() {
         assert!(shown.contains(&ids[0]), "{shown}");
         // Made in one moment, they begin alike.
         for args in [&["get"][..], &["cancel"], &["reschedule"]] {
-            let output = run(Some(store), &[args, &[&ids[0][..4]]].concat(), 1);
+            let output = run(Some(store), &[args, &[&ids[0][..8]]].concat(), 1);
             let errors = stderr(&output);
             assert!(
                 errors.contains("is the beginning of several ids: give more of it"),
@@ -40,10 +40,10 @@ fn a_message_is_named_by_what_no_other_id_begins_with() {
         let done = stdout(&run(Some(store), &["cancel", at(1), at(2)], 0));
         assert_eq!(done, format!("{}\n{}\n", ids[1], ids[2]));
         // No id begins so.
-        let errors = stderr(&run(Some(store), &["cancel", "ffff"], 1));
+        let errors = stderr(&run(Some(store), &["cancel", "ffffffff"], 1));
         assert_eq!(
             errors,
-            "ffff is not cancelled: it does not wait in this queue\n"
+            "ffffffff is not cancelled: it does not wait in this queue\n"
         );
 
         run(Some(store), &["send", "bad"], 0);
@@ -108,7 +108,7 @@ fn of_many_messages_not_all_are_looked_at_and_that_is_said() {
             && errors.contains("only 100,000 messages were looked at"),
         "{errors}"
     );
-    let errors = stderr(&run(Some(&url), &["cancel", "ffff"], 1));
+    let errors = stderr(&run(Some(&url), &["cancel", "ffffffff"], 1));
     assert!(
         errors.contains("no id begins with ffff among the 100,000 messages"),
         "{errors}"
