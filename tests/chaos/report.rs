@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::fs;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::check::Violation;
 use crate::history::{Event, What};
@@ -107,15 +108,21 @@ impl Report {
         !self.violations.is_empty() && self.violations.iter().all(|one| one.is_of_time)
     }
 
-    /// Fails unless every promise was kept.
+    /// Fails unless every promise was kept. Then the history is kept under a name that no later trial has.
     pub(crate) fn must_be_clean(self) {
         println!("{}", self.summary());
-        assert!(
-            self.violations.is_empty(),
+        if self.violations.is_empty() {
+            return;
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let kept = format!("failed-{}.jsonl", now.as_secs());
+        let kept = self.history.with_extension(kept);
+        fs::copy(&self.history, &kept).unwrap();
+        panic!(
             "{:#?}\n{}\nthe history is in {}",
             &self.violations[..self.violations.len().min(40)],
             self.summary(),
-            self.history.display()
+            kept.display()
         );
     }
 }

@@ -110,7 +110,7 @@ fn of_many_messages_not_all_are_looked_at_and_that_is_said() {
     );
     let errors = stderr(&run(Some(&url), &["cancel", "ffffffff"], 1));
     assert!(
-        errors.contains("no id begins with ffff among the 100,000 messages"),
+        errors.contains("no id begins with ffffffff among the 100,000 messages"),
         "{errors}"
     );
     assert_eq!(stats(&url, "default")["ready"], 101_000);
