@@ -48,7 +48,8 @@ pub(super) async fn call(
     let out = view.new_response_outparam(sender)?;
     let handler = pre.instantiate_async(&mut *store).await?;
     let response = Arc::<Mutex<Response>>::default();
-    let mut reading = pin!(read(receiver, Arc::clone(&response)));
+    // It may end before the handler, and is polled once more below.
+    let mut reading = pin!(read(receiver, Arc::clone(&response)).fuse());
     {
         let handler = handler.wasi_http_incoming_handler();
         let handling = pin!(handler.call_handle(store, request, out));
