@@ -126,3 +126,19 @@ fn an_id_that_dies_again_is_another_message_in_the_other_queue() {
         }
     });
 }
+
+#[test]
+fn what_goes_to_another_queue_need_not_begin_by_its_old_time() {
+    with_each_store(|store| {
+        die(store, &["x", "--expires-in", "1h", "--header", "k=v"]);
+        run(Some(store), &redrive(&["--all", "--create"]), 0);
+        let [found] = &listed(store)[..] else {
+            panic!("one message");
+        };
+        let headers = found["headers"].to_string();
+        assert!(
+            headers.contains('k') && !headers.contains("expires"),
+            "{headers}"
+        );
+    });
+}

@@ -96,6 +96,8 @@ async fn an_http_handler_is_posted_the_message_and_answers_by_its_status() {
          idempotency-key: id\ndqhost-queue: q\nx-attempt: 2\nx-max-attempts: 4"
     );
     assert_eq!(outcome("incoming", "status 204").await, Outcome::Acked);
+    // Its response has ended, and it has not.
+    assert_eq!(outcome("incoming", "linger").await, Outcome::Acked);
     let Outcome::Rejected { reason } = outcome("incoming", "status 404").await else {
         panic!("404 is a reject");
     };

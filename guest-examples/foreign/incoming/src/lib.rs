@@ -3,6 +3,7 @@
 //! * `status N [SECONDS]`: with that status, the request's headers as its body, and `Retry-After`;
 //! * `silent`: not at all;
 //! * `late`: with 200, and panics then;
+//! * `linger`: with 204, and goes on for 100 ms;
 //! * `flood`: with a body without end;
 //! * `large N`: with 500 and a body of N bytes.
 
@@ -28,6 +29,10 @@ impl wasip2::exports::http::incoming_handler::Guest for Handler {
             ["late"] => {
                 respond(out, 200, None, [b"x".to_vec()]);
                 panic!("after the response");
+            }
+            ["linger"] => {
+                respond(out, 204, None, []);
+                std::thread::sleep(std::time::Duration::from_millis(100));
             }
             ["flood"] => respond(out, 200, None, std::iter::repeat_with(|| vec![b'x'; 4096])),
             ["large", n] => {
