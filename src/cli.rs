@@ -26,6 +26,7 @@ macro_rules! tell {
 
 mod audit;
 mod backoff_args;
+mod backup;
 mod cancel;
 mod check;
 mod compile;
@@ -52,6 +53,7 @@ mod number;
 mod open;
 mod outcome;
 mod payload;
+mod plans;
 mod print;
 mod prompt;
 mod purge;
@@ -137,6 +139,11 @@ enum Command {
     /// It works while hosts and producers go on. Without --repair it changes nothing. The exit code is
     /// 0 if nothing is wrong or all of it was repaired, and 1 if anything is left.
     Audit(audit::AuditArgs),
+    /// Copy the file of messages while hosts work on it
+    ///
+    /// The copy has all that the file holds at one moment. Leases in it end as after a crash, and their
+    /// messages are delivered again.
+    Backup(backup::BackupArgs),
     /// Check whether a host can work here, and what to mend
     ///
     /// It changes nothing. The exit code is 1 if anything is bad.
@@ -294,6 +301,7 @@ async fn dispatch(cli: Cli, config: &config::Config) -> anyhow::Result<Exit> {
         Some(Command::Keys) => screen::keys(),
         Some(Command::Move(args)) => move_queue::run(args).await,
         Some(Command::Audit(args)) => audit::audit(args).await,
+        Some(Command::Backup(args)) => backup::backup(args).await,
         Some(Command::Doctor(args)) => doctor::doctor(args).await,
         Some(Command::Dead(command)) => dead::dead(command).await,
     }

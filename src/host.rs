@@ -11,23 +11,23 @@
 //! delivers its messages again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, watch};
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
+use self::changes::{AllServing, Change};
 use self::drain::{StopHandlers, drain};
-use self::in_flight::InFlight;
-use self::queue_worker::QueueWorker;
-use self::requeued::Requeued;
-use self::slots::{SlotUser, Slots};
+use self::queues::{HostQueues, ServedQueue};
+use self::slots::Slots;
 use crate::message::QueueName;
 use crate::runtime::Handler;
 use crate::store::{HOST_SILENCE, HostInfo, Store, StoreError, StoreResult};
 
+mod changes;
 mod current_handler;
 mod drain;
 mod error_backoff;
@@ -37,6 +37,7 @@ mod in_flight;
 mod leases;
 mod monitor;
 mod queue_worker;
+mod queues;
 mod record;
 mod requeued;
 mod retention;
@@ -49,13 +50,12 @@ mod totals;
 mod turns;
 mod work;
 
+pub use changes::QueueChanger;
 pub use current_handler::CurrentHandler;
-use monitor::Times;
 pub use monitor::{InFlightDelivery, Monitor, Quantiles, QueueMetrics, QueueReport};
 pub use settings::QueueSettings;
 pub use totals::Summary;
 use totals::Totals;
-use turns::{QueueTurns, Turns};
 
 /// How often a host tells the others of itself.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
@@ -129,34 +129,12 @@ struct Shared {
     may_be_empty: Notify,
 }
 
-/// A queue that a host serves, for its loop and the tasks beside it.
-struct ServedQueue {
-    shared: Arc<Shared>,
-    queue: QueueName,
-    handler: Arc<CurrentHandler>,
-    settings: QueueSettings,
-    in_flight: InFlight,
-    requeued: Requeued,
-    times: Times,
-    slots: Arc<SlotUser>,
-    /// Of its long handlers.
-    turns: QueueTurns,
-    /// True while nothing of it is known to wait.
-    is_idle: AtomicBool,
-    /// How often its loop went round.
-    passes: AtomicU64,
-    /// True once it was said that histories cannot be read.
-    is_history_refused: AtomicBool,
-}
-
-/// The queues of a host, and what they share.
-struct HostQueues {
-    shared: Arc<Shared>,
-    queues: Vec<Arc<ServedQueue>>,
-}
-
 /// A host that is ready to work.
-pub struct Host(Arc<HostQueues>);
+pub struct Host {
+    queues: Arc<HostQueues>,
+    changes: UnboundedReceiver<Change>,
+    sender: UnboundedSender<Change>,
+}
 
 impl Host {
     /// A host on this store; handlers run on the threads of `workers`.
@@ -167,53 +145,37 @@ impl Host {
         config: HostConfig,
         workers: Workers,
     ) -> Self {
-        let turns = Turns::new(workers.patient.metrics().num_workers());
-        let settings = served.iter().map(|served| &served.settings);
-        let shared = Arc::new(Shared {
+        let shared = Shared {
             store,
-            slots: Slots::new(config.slots, settings),
+            slots: Slots::new(config.slots),
             may_be_empty: Notify::new(),
             tasks: TaskTracker::new(),
             totals: Totals::default(),
             config,
             workers,
-        });
-        let queue = |(served, slots): (Served, &Arc<SlotUser>)| {
-            let http = shared.workers.http.clone();
-            let handler = CurrentHandler::new(served.queue.clone(), served.handler, http);
-            Arc::new(ServedQueue {
-                shared: Arc::clone(&shared),
-                queue: served.queue,
-                handler: Arc::new(handler),
-                settings: served.settings,
-                in_flight: InFlight::default(),
-                requeued: Requeued::default(),
-                times: Times::default(),
-                slots: Arc::clone(slots),
-                turns: turns.add_queue(),
-                is_idle: AtomicBool::new(false),
-                passes: AtomicU64::new(0),
-                is_history_refused: AtomicBool::new(false),
-            })
         };
-        let queues = served.into_iter().zip(&shared.slots.users);
-        Self(Arc::new(HostQueues {
-            queues: queues.map(queue).collect(),
-            shared,
-        }))
+        let queues = Arc::new(HostQueues::new(shared));
+        for one in served {
+            queues.add(one);
+        }
+        let (sender, changes) = unbounded_channel();
+        Self {
+            queues,
+            changes,
+            sender,
+        }
     }
 
     /// What shows how it works.
     #[must_use]
     pub fn monitor(&self) -> Monitor {
-        Monitor(Arc::clone(&self.0))
+        Monitor(Arc::clone(&self.queues))
     }
 
-    /// The handlers of its queues, to replace them while it works.
+    /// What changes its queues and their handlers while it works.
     #[must_use]
-    pub fn handlers(&self) -> Vec<Arc<CurrentHandler>> {
-        let queues = self.0.queues.iter();
-        queues.map(|served| Arc::clone(&served.handler)).collect()
+    pub fn changer(&self) -> QueueChanger {
+        QueueChanger::new(Arc::clone(&self.queues), self.sender.clone())
     }
 
     /// Serves its queues until told to stop, or until they are empty if that is configured.
@@ -223,45 +185,32 @@ impl Host {
     /// When the future is dropped, handlers are stopped and nothing more is reserved, renewed or
     /// settled: the messages in flight are delivered again when their leases expire.
     pub async fn run(self, mut stage: watch::Receiver<Stage>) -> Summary {
-        let _stop_handlers = StopHandlers(&self.0);
-        let HostQueues { shared, queues } = &*self.0;
-        let (stop, stopped) = watch::channel(false);
-        let (mut loops, mut settlers, mut beside) = (Vec::new(), Vec::new(), Vec::new());
-        let mut schedules = Vec::new();
-        for served in queues {
-            let (results, finished) = unbounded_channel();
-            let settler = settle::settle(Arc::clone(served), finished);
-            settlers.push(AbortOnDropHandle::new(
-                shared.workers.settling.spawn(settler),
-            ));
-            let worker = QueueWorker::new(Arc::clone(served), results);
-            loops.push(until_dropped(worker.serve(stopped.clone())));
-            beside.push(until_dropped(leases::keep(Arc::clone(served))));
-            beside.push(until_dropped(beat(Arc::clone(served))));
-            beside.push(until_dropped(retention::keep_to(Arc::clone(served))));
-            schedules.push(until_dropped(schedules::send(Arc::clone(served))));
+        let Self {
+            queues,
+            mut changes,
+            sender: _sender,
+        } = self;
+        let _stop_handlers = StopHandlers(&queues);
+        let mut serving = AllServing::start(Arc::clone(&queues));
+        {
+            let until_empty = until_empty(&queues);
+            tokio::pin!(until_empty);
+            loop {
+                tokio::select! {
+                    () = reached(&mut stage, Stage::Drain) => break,
+                    () = &mut until_empty => break,
+                    Some(change) = changes.recv() => serving.change(change),
+                }
+            }
         }
-
-        tokio::select! {
-            () = reached(&mut stage, Stage::Drain) => {}
-            () = until_empty(&self.0) => {}
-        }
-        // Other hosts send what is due from here on.
-        drop(schedules);
-        // Each ends when what it asks of the store is answered, so that no delivery gets lost on its
+        // Each loop ends when what it asks of the store is answered, so that no delivery gets lost on its
         // way.
-        stop.send_replace(true);
-        for one in loops {
-            let _ = one.await;
-        }
-        drain(&self.0, &mut stage).await;
-        // Of all queues at a time, so that many take no longer than one when the store is away.
-        let _ = tokio::time::timeout(RELEASE_LIMIT, join_all(settlers)).await;
-        drop(beside);
-        let id = &shared.config.host_id;
-        let left = queues
-            .iter()
-            .map(|served| shared.store.leave(&served.queue, id));
+        serving.reserve_no_more().await;
+        drain(&queues, &mut stage).await;
+        serving.settle_all().await;
+        let shared = &queues.shared;
+        let (id, names) = (&shared.config.host_id, queues.names());
+        let left = names.iter().map(|queue| shared.store.leave(queue, id));
         let _ = tokio::time::timeout(RELEASE_LIMIT, join_all(left)).await;
         shared.totals.summary()
     }
@@ -280,13 +229,13 @@ async fn reached(stage: &mut watch::Receiver<Stage>, wanted: Stage) {
 }
 
 /// Returns when this host is to stop once everything is done, and everything is.
-async fn until_empty(host: &HostQueues) {
-    let shared = &host.shared;
+async fn until_empty(queues: &HostQueues) {
+    let shared = &queues.shared;
     if !shared.config.exit_when_empty {
         std::future::pending::<()>().await;
     }
     let mut told = false;
-    while !is_empty(host, &mut told).await {
+    while !is_empty(queues, &mut told).await {
         // What others have in flight is not told here.
         let _ = tokio::time::timeout(shared.config.poll, shared.may_be_empty.notified()).await;
     }
@@ -294,7 +243,8 @@ async fn until_empty(host: &HostQueues) {
 
 /// True when this host has nothing in flight and the store says that nothing waits anywhere, not
 /// even in another host's hands. Says once why the store does not tell.
-async fn is_empty(HostQueues { shared, queues }: &HostQueues, told: &mut bool) -> bool {
+async fn is_empty(queues: &HostQueues, told: &mut bool) -> bool {
+    let (shared, queues) = (&queues.shared, queues.all());
     let is_done = |served: &Arc<ServedQueue>| {
         served.in_flight.count() == 0 && served.is_idle.load(Ordering::SeqCst)
     };
@@ -303,7 +253,7 @@ async fn is_empty(HostQueues { shared, queues }: &HostQueues, told: &mut bool) -
         if !queues.iter().all(is_done) {
             return false;
         }
-        for served in queues {
+        for served in &queues {
             match is_drained(shared, &served.queue).await {
                 Ok(true) => {}
                 Ok(false) => return false,

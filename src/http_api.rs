@@ -68,7 +68,7 @@ pub struct HostView {
     /// What it was told to do.
     pub stage: watch::Receiver<Stage>,
     /// Queues whose handlers could not be loaded.
-    pub not_served: Vec<QueueName>,
+    pub not_served: watch::Receiver<Vec<QueueName>>,
 }
 
 /// What requests share.

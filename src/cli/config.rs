@@ -4,8 +4,10 @@
 //! their types, and the values of the file take the place of its defaults: a flag comes before the
 //! environment, and that before the file.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::fmt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::parser::ValueSource;
@@ -65,6 +67,19 @@ impl Failure {
     }
 }
 
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Parser(error) => {
+                let text = error.render().to_string();
+                let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+                f.write_str(&lines.collect::<Vec<_>>().join("; "))
+            }
+            Self::File(problems) => f.write_str(&problems.join("; ")),
+        }
+    }
+}
+
 impl From<clap::Error> for Failure {
     fn from(error: clap::Error) -> Self {
         Self::Parser(error)
@@ -72,7 +87,7 @@ impl From<clap::Error> for Failure {
 }
 
 /// The command line and the file, for what differs from queue to queue.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Config {
     args: Vec<OsString>,
     file: Option<File>,
@@ -149,6 +164,59 @@ impl Config {
         for warning in &file.warnings {
             tell!("warning: {}: {}", file.name, printable(warning));
         }
+    }
+
+    /// Logs who else can read or write the file.
+    pub(super) fn log_warnings(&self) {
+        let Some(file) = &self.file else { return };
+        for warning in &file.warnings {
+            tracing::warn!("{}: {}", file.name, printable(warning));
+        }
+    }
+
+    /// True if the other file has the same text.
+    pub(super) fn is_same_file(&self, other: &Self) -> bool {
+        let text = |config: &Self| config.file.as_ref().map(|file| file.text.clone());
+        text(self) == text(other)
+    }
+
+    /// The same command line, with what stands in the file now.
+    pub(super) fn again(&self) -> Result<(Cli, Self), Failure> {
+        parse(&self.args)
+    }
+
+    /// Where the file is that was read, or would be.
+    pub(super) fn path(&self) -> &Path {
+        let file = self.file.as_ref();
+        file.map_or(Path::new(file::NAME), |file| &file.path)
+    }
+
+    /// The keys that are for the whole host, and differ in the other file. Those that a flag or the
+    /// environment sets do not count.
+    pub(super) fn differing_for_host(&self, other: &Self) -> Result<Vec<String>, clap::Error> {
+        let (own, others) = (self.of_host()?, other.of_host()?);
+        let names = own.keys().chain(others.keys());
+        let mut differing: Vec<String> = names
+            .filter(|name| own.get(*name) != others.get(*name))
+            .cloned()
+            .collect();
+        differing.sort_unstable();
+        differing.dedup();
+        Ok(differing)
+    }
+
+    fn of_host(&self) -> Result<BTreeMap<String, Vec<String>>, clap::Error> {
+        let matches = help::command().try_get_matches_from(&self.args)?;
+        // What a table has of its own is no value for all queues.
+        let (of_queues, of_table) = (keys::of_queue(), keys::of_table());
+        let has =
+            |keys: &[keys::Key], one: &Setting| keys.iter().any(|key| key.name() == one.key.name());
+        let is_for_all = |one: &&Setting| !has(&of_queues, one) || has(&of_table, one);
+        let settings = self.settings(last(&matches).1, None);
+        let settings = settings.into_iter().filter(is_for_all);
+        Ok(settings
+            .map(|one| (one.key.name().to_owned(), one.values.clone()))
+            .collect())
     }
 
     /// The file that was read, as it is shown.

@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::sandbox::SandboxArgs;
 use crate::host::{QueueSettings, Served};
 use crate::message::QueueName;
-use crate::runtime::{ComponentFile, Handler, HandlerError, Permissions, Runtime};
+use crate::runtime::{ComponentFile, Handler, HandlerError, Limits, Permissions, Runtime};
 use crate::text::printable;
 
 /// A queue that is to be served.
@@ -24,6 +24,15 @@ pub(super) struct Plan {
 }
 
 impl Plan {
+    /// The queue with what was loaded.
+    pub(super) fn served(&self, loaded: &Handler) -> Served {
+        Served {
+            handler: self.handler(loaded),
+            queue: self.queue.clone(),
+            settings: self.settings.clone(),
+        }
+    }
+
     /// What was loaded, with the limits and permissions of this queue.
     pub(super) fn handler(&self, loaded: &Handler) -> Arc<Handler> {
         Arc::new(loaded.with(self.sandbox.limits(), self.permissions.clone()))
@@ -32,8 +41,9 @@ impl Plan {
 
 /// What loads the handlers of a host.
 pub(super) struct Loader {
-    pub plans: Vec<Plan>,
     pub runtime: Runtime,
+    /// Those of the runtime.
+    pub limits: Limits,
 }
 
 impl Loader {
@@ -49,17 +59,17 @@ impl Loader {
 
     /// Loads each file once, however many queues it serves. A queue whose file cannot be loaded is left
     /// out, unless that leaves none, `is_strict` is true, or a queue names the digest of its file.
-    pub(super) fn load_all(&self, is_strict: bool) -> Result<Vec<Served>, HandlerError> {
-        let is_strict = is_strict || self.plans.iter().any(|plan| plan.sandbox.has_digests());
+    pub(super) fn load_all(
+        &self,
+        plans: &[Plan],
+        is_strict: bool,
+    ) -> Result<Vec<Served>, HandlerError> {
+        let is_strict = is_strict || plans.iter().any(|plan| plan.sandbox.has_digests());
         let mut files = Files::default();
         let (mut served, mut left_out, mut first) = (Vec::new(), Vec::new(), None);
-        for plan in &self.plans {
+        for plan in plans {
             match files.handler(self, plan) {
-                Ok(handler) => served.push(Served {
-                    handler: plan.handler(&handler),
-                    queue: plan.queue.clone(),
-                    settings: plan.settings.clone(),
-                }),
+                Ok(handler) => served.push(plan.served(&handler)),
                 Err(error) => {
                     left_out.push((&plan.queue, error.to_string()));
                     first.get_or_insert(error);

@@ -52,7 +52,7 @@ Settings:
   schedule run            Send the message of a schedule now
 Move and check:
   move, audit             Move queues to another store; find and mend damage
-  doctor                  Check store, handler and machine before a host runs
+  backup, doctor          Copy the file; check store, handler and machine
 
 Messages are kept in a file of yours, or where store flags or dqhost.toml say.
 Flags of a command: dqhost COMMAND -h    Store flags: dqhost help store

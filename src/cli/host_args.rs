@@ -45,9 +45,9 @@ pub(super) struct UpArgs {
     #[arg(long, value_name = "DURATION", default_value = "25s", value_parser = time::duration,
         env = "DQHOST_DRAIN")]
     pub drain: Duration,
-    /// Load a handler again when its file changes
+    /// Load a handler or dqhost.toml again when its file changes
     ///
-    /// SIGHUP does so at any time. If the new file cannot be loaded, the old handler goes on.
+    /// SIGHUP does so at any time. A file that cannot be used changes nothing.
     #[arg(long, env = "DQHOST_WATCH", value_parser = clap::builder::BoolishValueParser::new())]
     pub watch: bool,
     /// Stop when no message waits and none is in flight

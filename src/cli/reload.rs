@@ -1,22 +1,30 @@
-//! Changed handler files, taken over while a host works.
+//! Changed handler files and settings, taken over while a host works.
 //!
 //! A thread of its own reads, compiles and checks them, so whatever blocks it holds up no lease and no
-//! signal. It keeps no state that a crash could damage: a host that starts again loads the files.
+//! signal. It keeps no state that a crash could damage: a host that starts again reads all of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
 use anyhow::Context;
+use tokio::sync::watch;
 
+use super::config::Config;
 use super::handlers::{Loader, Plan};
+use super::plans::{check_sends, limits, plans};
 use super::service::ServiceManager;
 use super::watched::Watched;
-use crate::host::CurrentHandler;
-use crate::runtime::{ComponentFile, Handler, HandlerError};
+use super::{Command, Usage};
+use crate::host::{CurrentHandler, QueueChanger};
+use crate::message::QueueName;
+use crate::runtime::{ComponentFile, Handler, HandlerError, Limits};
+use crate::store::Store;
+use crate::store::address::Endpoints;
+use crate::text::printable;
 
 /// How often watched files are looked at. A file that has changed is taken at the next look at which it
 /// has not changed again, so that no half of it is.
@@ -47,16 +55,25 @@ impl Reload {
 /// What the thread works with.
 pub(super) struct Reloader {
     pub loader: Arc<Loader>,
-    pub handlers: Vec<Arc<CurrentHandler>>,
-    /// It is told when handlers are loaded because somebody has asked.
+    pub plans: Vec<Plan>,
+    pub config: Config,
+    /// Where no request of a handler goes.
+    pub endpoints: Endpoints,
+    /// Tells to which queues a handler may send.
+    pub store: Arc<dyn Store>,
+    pub changer: QueueChanger,
+    /// It is told of queues whose handlers cannot be loaded.
+    pub not_served: watch::Sender<Vec<QueueName>>,
+    /// It is told when files are read because somebody has asked.
     pub manager: ServiceManager,
 }
 
+/// A file that was loaded, once for all of its queues.
+type Loaded = Option<Result<Arc<Handler>, HandlerError>>;
+
 impl Reloader {
-    fn serve(&self, asked: &Receiver<()>, is_watching: bool) {
-        let plans = self.loader.plans.iter();
-        let paths: BTreeSet<&Path> = plans.map(|plan| plan.file.as_path()).collect();
-        let mut watched: BTreeMap<&Path, Watched> = BTreeMap::new();
+    fn serve(mut self, asked: &Receiver<()>, is_watching: bool) {
+        let mut watched: BTreeMap<PathBuf, Watched> = BTreeMap::new();
         let every = if is_watching {
             LOOK_EVERY
         } else {
@@ -68,13 +85,21 @@ impl Reloader {
                 Err(RecvTimeoutError::Timeout) => false,
                 Err(RecvTimeoutError::Disconnected) => return,
             };
+            let mut has_changed = |path: &Path| {
+                let watched = watched.entry(path.to_owned()).or_default();
+                watched.have_changed(&[path])
+            };
             if is_asked {
                 self.manager.reloading();
             }
-            for path in &paths {
-                if is_asked || watched.entry(path).or_default().have_changed(&[path]) {
-                    // A bug costs this file, and not the thread.
-                    let _ = catch_unwind(AssertUnwindSafe(|| self.reload(path)));
+            // A bug costs this file, and not the thread.
+            let has_settings = (has_changed(self.config.path()) || is_asked)
+                && catch_unwind(AssertUnwindSafe(|| self.read_settings(is_asked))).unwrap_or(false);
+            let paths: BTreeSet<PathBuf> =
+                self.plans.iter().map(|plan| plan.file.clone()).collect();
+            for path in paths {
+                if has_changed(&path) || is_asked || has_settings {
+                    let _ = catch_unwind(AssertUnwindSafe(|| self.reload(&path)));
                 }
             }
             if is_asked {
@@ -83,56 +108,143 @@ impl Reloader {
         }
     }
 
-    /// The queues that are served with this file.
-    fn queues_of(&self, path: &Path) -> impl Iterator<Item = (&Plan, &Arc<CurrentHandler>)> {
-        let plans = self
-            .loader
-            .plans
-            .iter()
-            .filter(move |plan| plan.file == path);
-        plans.filter_map(|plan| {
-            let mut handlers = self.handlers.iter();
-            let current = handlers.find(|current| *current.queue() == plan.queue)?;
-            Some((plan, current))
-        })
+    /// Takes over what stands in the file of settings. What is wrong with it changes nothing. True when it
+    /// was taken. A file that has not changed is taken if `is_asked`, since other files may have
+    /// changed to which it leads.
+    fn read_settings(&mut self, is_asked: bool) -> bool {
+        match self.new_settings() {
+            Ok((config, _)) if !is_asked && config.is_same_file(&self.config) => false,
+            Ok((config, plans)) => {
+                if let Some(file) = config.file_name() {
+                    tracing::info!(file, "the settings were read again");
+                }
+                config.log_warnings();
+                let is_kept = |old: &&Plan| plans.iter().any(|new| new.queue == old.queue);
+                for old in self.plans.iter().filter(|old| !is_kept(old)) {
+                    let queue = &old.queue;
+                    tracing::info!(%queue, "the queue is served no longer");
+                    self.changer.retire(queue.clone());
+                    self.note(queue, true);
+                }
+                (self.config, self.plans) = (config, plans);
+                true
+            }
+            Err(error) => {
+                let reason = format!("{error:#}");
+                tracing::error!("the settings stay as they were: {}", printable(&reason));
+                false
+            }
+        }
     }
 
+    fn new_settings(&self) -> anyhow::Result<(Config, Vec<Plan>)> {
+        let again = self.config.again();
+        let (cli, config) = again.map_err(|failure| Usage(failure.to_string()))?;
+        let args = match cli.command {
+            Some(Command::Up(args)) => *args,
+            _ => cli.up,
+        };
+        let plans = plans(&args, &config, &self.endpoints)?;
+        check_sends(&*self.store, &plans)?;
+        let (now, wanted) = (self.loader.limits, limits(&args, &plans));
+        if wanted.memory > now.memory || wanted.table_elements > now.table_elements {
+            let reason = "a handler is to have more memory or larger tables than this host has reserved \
+                          for one at its start; restart the host";
+            return Err(Usage(reason.to_owned()).into());
+        }
+        let mut differing = self.config.differing_for_host(&config)?;
+        if are_of_runtime(&now) != are_of_runtime(&wanted) {
+            differing.push("limit".to_owned());
+        }
+        if !differing.is_empty() {
+            let keys = differing.join(", ");
+            tracing::warn!("these settings of the file wait for a restart of the host: {keys}");
+        }
+        Ok((config, plans))
+    }
+
+    /// Serves the queues of this file with it, as they are planned.
     fn reload(&self, path: &Path) {
-        let read = self.loader.read(path);
+        let read = self.loader.runtime.read(path);
         let mut loaded = None;
-        for (plan, current) in self.queues_of(path) {
+        for plan in self.plans.iter().filter(|plan| plan.file == path) {
+            let current = self.changer.handler(&plan.queue);
             let file = read.as_ref().map_err(Clone::clone);
-            let replaced = file.and_then(|file| self.replace(plan, current, file, &mut loaded));
-            let Err(error) = replaced else {
+            let taken =
+                file.and_then(|file| self.take(plan, current.as_deref(), file, &mut loaded));
+            self.note(&plan.queue, current.is_some() || taken.is_ok());
+            let Err(error) = taken else {
                 continue;
             };
-            let reason: Arc<str> = error.to_string().into();
-            let (queue, handler) = (current.queue(), current.get());
-            tracing::error!(%queue, handler = handler.digest(), "the old handler goes on: {reason}");
-            current.note_refusal(Some(reason));
+            let (queue, reason): (_, Arc<str>) = (&plan.queue, error.to_string().into());
+            if let Some(current) = current {
+                let handler = current.get();
+                tracing::error!(%queue, handler = handler.digest(), "the old handler goes on: {reason}");
+                current.note_refusal(Some(reason));
+            } else {
+                tracing::error!(%queue, "this queue is not served: {reason}");
+            }
         }
     }
 
-    /// Replaces the handler of one queue. The file is loaded once for all of them.
-    fn replace(
+    /// Notes whether a queue is served as far as this host is asked for it.
+    fn note(&self, queue: &QueueName, is_served: bool) {
+        self.not_served.send_modify(|queues| {
+            queues.retain(|name| name != queue);
+            if !is_served {
+                queues.push(queue.clone());
+            }
+        });
+    }
+
+    /// Serves one queue as it is planned. The file is loaded once for all of them.
+    fn take(
         &self,
         plan: &Plan,
-        current: &CurrentHandler,
+        current: Option<&CurrentHandler>,
         file: &ComponentFile,
-        loaded: &mut Option<Result<Arc<Handler>, HandlerError>>,
+        loaded: &mut Loaded,
     ) -> Result<(), HandlerError> {
-        let (queue, digest) = (current.queue(), &*file.digest);
+        let (queue, digest) = (&plan.queue, &*file.digest);
         plan.sandbox.check(&file.name, &file.digest)?;
-        if current.get().digest() == digest {
-            tracing::info!(%queue, handler = digest, "the handler has not changed");
-            current.note_refusal(None);
+        let same = current.map(CurrentHandler::get);
+        let same = same.filter(|handler| handler.digest() == digest);
+        let is_same = same.is_some();
+        let handler = match same {
+            Some(handler) => handler,
+            None => loaded
+                .get_or_insert_with(|| self.loader.load(file))
+                .clone()?,
+        };
+        let Some(current) = current else {
+            self.changer.serve(plan.served(&handler));
+            tracing::info!(%queue, handler = digest, "serving");
             return Ok(());
+        };
+        if self.changer.settings(queue).as_ref() == Some(&plan.settings) {
+            current.replace(plan.handler(&handler));
+        } else {
+            self.changer.serve(plan.served(&handler));
+            tracing::info!(%queue, "the queue is served with its new settings");
         }
-        let handler = loaded
-            .get_or_insert_with(|| self.loader.load(file))
-            .clone()?;
-        current.replace(plan.handler(&handler));
-        tracing::info!(%queue, handler = digest, "the handler was replaced");
+        if is_same {
+            tracing::info!(%queue, handler = digest, "the handler has not changed");
+        } else {
+            tracing::info!(%queue, handler = digest, "the handler was replaced");
+        }
         Ok(())
     }
+}
+
+/// The limits that stay those of the runtime.
+fn are_of_runtime(limits: &Limits) -> impl PartialEq + use<> {
+    (
+        [limits.tables, limits.instances, limits.stack],
+        [
+            limits.http_connections,
+            limits.component_bytes,
+            limits.compile_memory,
+        ],
+        limits.compile_time,
+    )
 }

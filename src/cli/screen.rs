@@ -180,12 +180,12 @@ pub(super) async fn with_host(
     args: &ScreenArgs,
     host: Host,
     (stage, stages): (watch::Sender<Stage>, watch::Receiver<Stage>),
-    (store, queues): (Arc<dyn Store>, Vec<QueueName>),
+    store: Arc<dyn Store>,
     logs: Arc<LogRing>,
 ) -> anyhow::Result<Summary> {
     let controller = Controller {
         store,
-        queues,
+        queues: Vec::new(),
         host: Some((host.monitor(), stage.clone())),
         read_only: args.read_only,
     };

@@ -3,7 +3,7 @@
 //!
 //! Nothing here waits for the manager. What it does not read at once is kept and sent later.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::host::{Monitor, Stage};
+use crate::message::QueueName;
 use crate::store::Store;
 
 /// Messages that are kept while the manager does not read. After that the oldest is dropped.
@@ -87,7 +88,7 @@ impl ServiceManager {
         let now = clock_gettime(ClockId::Monotonic);
         let micros = i128::from(now.tv_sec) * 1_000_000 + i128::from(now.tv_nsec) / 1000;
         self.say(|state| {
-            let status = "loading changed handlers";
+            let status = "loading changed handlers and settings";
             (!state.is_stopping)
                 .then(|| format!("RELOADING=1\nMONOTONIC_USEC={micros}\nSTATUS={status}"))
         });
@@ -302,7 +303,7 @@ async fn tell_of(manager: ServiceManager, monitor: Monitor, mut stages: watch::R
 async fn feed_watchdog(manager: ServiceManager, half: Duration, progress: Progress) {
     let mut seen = match &progress {
         Progress::OfHost(monitor, _) => monitor.passes(),
-        Progress::OfApi(..) => Vec::new(),
+        Progress::OfApi(..) => HashMap::new(),
     };
     loop {
         tokio::time::sleep(half).await;
@@ -324,9 +325,10 @@ async fn feed_watchdog(manager: ServiceManager, half: Duration, progress: Progre
     }
 }
 
-/// True if every loop has made a pass since then.
-fn has_moved(now: &[u64], then: &[u64]) -> bool {
-    now.iter().zip(then).all(|(now, then)| now > then)
+/// True if every loop has made a pass since then, or has begun.
+fn has_moved(now: &HashMap<QueueName, u64>, then: &HashMap<QueueName, u64>) -> bool {
+    now.iter()
+        .all(|(queue, passes)| then.get(queue) != Some(passes))
 }
 
 #[cfg(test)]
@@ -445,8 +447,16 @@ mod tests {
 
     #[test]
     fn one_loop_that_stands_still_is_no_progress() {
-        assert!(has_moved(&[2, 2], &[1, 1]));
-        assert!(!has_moved(&[2, 1], &[1, 1]));
+        let passes = |all: &[(&str, u64)]| {
+            let all = all.iter();
+            all.map(|(queue, passes)| (queue.parse().unwrap(), *passes))
+                .collect()
+        };
+        let before = passes(&[("a", 1), ("b", 1)]);
+        assert!(has_moved(&passes(&[("a", 2), ("b", 2)]), &before));
+        assert!(!has_moved(&passes(&[("a", 2), ("b", 1)]), &before));
+        // One that is served anew counts from the beginning, and another may be served no longer.
+        assert!(has_moved(&passes(&[("a", 0), ("c", 1)]), &before));
     }
 
     #[test]

@@ -7,20 +7,21 @@ use anyhow::Context;
 use futures_util::future::join_all;
 use tokio::sync::watch;
 
-use super::config::{Config, TableArgs};
+use super::config::Config;
 use super::handlers::{Loader, Plan};
-use super::host_args::{DeliveryArgs, UpArgs};
+use super::host_args::UpArgs;
+use super::plans::{check_sends, limits, plans};
 use super::reload::{Reload, Reloader};
 use super::service::ServiceManager;
 use super::signals::{self, OnSignal};
-use super::{DEFAULT_QUEUE, Exit, Usage, hardening, listen, log, open, sandbox, screen};
+use super::{Exit, hardening, listen, log, open, sandbox, screen};
 use crate::control::LogRing;
-use crate::host::{Host, HostConfig, QueueSettings, Served, Stage, Summary, Workers};
+use crate::host::{Host, HostConfig, Served, Stage, Summary, Workers};
 use crate::http_api::HostView;
 use crate::message::QueueName;
-use crate::runtime::{Limits, Permissions};
+use crate::runtime::Permissions;
+use crate::store::Store;
 use crate::store::address::Endpoints;
-use crate::store::{Retention, Store};
 
 /// After this many task polls a worker thread looks at its timers. The default of 61 would make
 /// timers wait for 61 ticks when every slot computes.
@@ -35,74 +36,6 @@ const WORKER_GLOBAL_QUEUE_INTERVAL: u32 = 2;
 /// want the same core, and they have all of it when none does. On Linux it is for one thread.
 #[cfg(target_os = "linux")]
 const PATIENT_NICE: i32 = 10;
-
-/// What holds for each queue that is served.
-fn plans(args: &UpArgs, config: &Config, never: &Endpoints) -> anyhow::Result<Vec<Plan>> {
-    let mut names = config.queue_names(args);
-    if names.is_empty() {
-        names.push(
-            DEFAULT_QUEUE
-                .parse()
-                .map_err(|error| Usage(format!("{error}")))?,
-        );
-    }
-    let (mut plans, is_one): (Vec<Plan>, _) = (Vec::new(), names.len() == 1);
-    for queue in names {
-        if plans.iter().any(|plan| plan.queue == queue) {
-            return Err(Usage(format!("queue {queue} is given twice")).into());
-        }
-        let (of_queue, table) = config.of_queue(&queue)?;
-        let spec = args.queue.iter().find(|spec| spec.name == queue);
-        let own = spec.and_then(|spec| spec.handler.clone());
-        let file = own.or(of_queue.handler).ok_or_else(|| {
-            Usage(format!(
-                "queue {queue} has no handler: give --handler FILE, or --queue {queue}=FILE, or set it \
-                 in dqhost.toml"
-            ))
-        })?;
-        let permissions = of_queue
-            .sandbox
-            .permissions(never.clone(), of_queue.delivery.retries);
-        plans.push(Plan {
-            file,
-            permissions: permissions.map_err(|error| in_queue(&queue, is_one, error))?,
-            settings: QueueSettings {
-                schedules: config.schedules_of(&queue, of_queue.delivery.retries),
-                ..settings(&of_queue.delivery, &table)
-                    .map_err(|error| in_queue(&queue, is_one, error))?
-            },
-            sandbox: of_queue.sandbox,
-            queue,
-        });
-    }
-    Ok(plans)
-}
-
-/// Says which of several queues has a mistake.
-fn in_queue(queue: &QueueName, is_one: bool, Usage(reason): Usage) -> Usage {
-    if is_one {
-        Usage(reason)
-    } else {
-        Usage(format!("queue {queue}: {reason}"))
-    }
-}
-
-fn settings(delivery: &DeliveryArgs, table: &TableArgs) -> Result<QueueSettings, Usage> {
-    Ok(QueueSettings {
-        lease: delivery.lease,
-        backoff: delivery.backoff.backoff()?,
-        give_up_after: delivery.backoff.give_up_after,
-        retries_default: delivery.retries,
-        retention: Retention {
-            age: delivery.dead_max_age,
-            number: delivery.dead_max,
-        },
-        slots: table.slots,
-        weight: table.weight,
-        limits: delivery.limits.limits()?,
-        schedules: Vec::new(),
-    })
-}
 
 /// Worker threads of their own for handlers; let go on drop without waiting for them.
 struct Threads {
@@ -182,11 +115,44 @@ fn start_log(args: &UpArgs) -> anyhow::Result<(Option<Arc<LogRing>>, log::Log)> 
     Ok((Some(logs), log))
 }
 
+/// What is there before a host serves.
+struct Loaded {
+    loader: Arc<Loader>,
+    plans: Vec<Plan>,
+    served: Vec<Served>,
+}
+
+/// Loads the handlers.
+fn load(args: &UpArgs, config: &Config, endpoints: &Endpoints) -> anyhow::Result<Loaded> {
+    let plans = plans(args, config, endpoints)?;
+    let limits = limits(args, &plans);
+    let runtime = sandbox::runtime(args.slots, limits, Permissions::default())?;
+    hardening::hide_memory();
+    let loader = Arc::new(Loader { runtime, limits });
+    let served = loader.load_all(&plans, args.strict)?;
+    Ok(Loaded {
+        loader,
+        plans,
+        served,
+    })
+}
+
+/// The queues whose handlers could not be loaded.
+fn left_out(plans: &[Plan], served: &[Served]) -> Vec<QueueName> {
+    let is_left_out = |queue: &&QueueName| served.iter().all(|served| served.queue != **queue);
+    let queues = plans.iter().map(|plan| &plan.queue);
+    queues.filter(is_left_out).cloned().collect()
+}
+
+async fn snapshot(args: &UpArgs, config: &Config) -> anyhow::Result<Exit> {
+    log::to_stderr("warn", false)?;
+    let store = open::host_store(&args.store, Endpoints::default()).await?;
+    screen::snapshot(&args.screen, store, config.queue_names(args)).await
+}
+
 pub(super) async fn up(args: UpArgs, config: &Config) -> anyhow::Result<Exit> {
     if args.screen.is_snapshot() {
-        log::to_stderr("warn", false)?;
-        let store = open::host_store(&args.store, Endpoints::default()).await?;
-        return screen::snapshot(&args.screen, store, config.queue_names(&args)).await;
+        return snapshot(&args, config).await;
     }
     args.listen.check()?;
     let reopen = signals::reopen()?;
@@ -195,26 +161,29 @@ pub(super) async fn up(args: UpArgs, config: &Config) -> anyhow::Result<Exit> {
         tracing::info!(file, "settings are read from a file");
     }
     let endpoints = open::endpoints(&args.store)?;
-    let plans = plans(&args, config, &endpoints)?;
-    let runtime = sandbox::runtime(args.slots, limits(&args, &plans), Permissions::default())?;
-    hardening::hide_memory();
-    let loader = Arc::new(Loader { plans, runtime });
-    let served = loader.load_all(args.strict)?;
+    let Loaded {
+        loader,
+        plans,
+        served,
+    } = load(&args, config, &endpoints)?;
     let store = open::host_store(&args.store, endpoints.clone()).await?;
-    check_sends(&*store, &loader.plans)?;
+    check_sends(&*store, &plans)?;
     let threads = Threads::start()?;
     let workers = threads.workers().context("no threads for the handlers")?;
     let names = |served: &Served| (served.queue.clone(), served.handler.digest().to_owned());
     let serving: Vec<_> = served.iter().map(names).collect();
     warn_of_naming(&*store, &served).await;
-    let queues: Vec<QueueName> = served.iter().map(|served| served.queue.clone()).collect();
-    let not_served = loader.plans.iter().map(|plan| plan.queue.clone());
-    let not_served = not_served.filter(|name| !queues.contains(name)).collect();
+    let (not_served, are_not_served) = watch::channel(left_out(&plans, &served));
     let host = Host::new(Arc::clone(&store), served, host_config(&args), workers);
     let (manager, monitor) = (ServiceManager::of_environment(), host.monitor());
     let reloader = Reloader {
         loader: Arc::clone(&loader),
-        handlers: host.handlers(),
+        plans,
+        config: config.clone(),
+        endpoints: endpoints.clone(),
+        store: Arc::clone(&store),
+        changer: host.changer(),
+        not_served,
         manager: manager.clone(),
     };
     let reload = Some(Reload::start(reloader, args.watch)?);
@@ -222,7 +191,7 @@ pub(super) async fn up(args: UpArgs, config: &Config) -> anyhow::Result<Exit> {
     let view = HostView {
         monitor: monitor.clone(),
         stage: stages.clone(),
-        not_served,
+        not_served: are_not_served,
     };
     let listening = listen::beside(&args.listen, &args.store, &store, view, &endpoints).await?;
     let on_signal = OnSignal {
@@ -240,9 +209,7 @@ pub(super) async fn up(args: UpArgs, config: &Config) -> anyhow::Result<Exit> {
     }
     let summary = match logs {
         None => host.run(stages).await,
-        Some(logs) => {
-            screen::with_host(&args.screen, host, (stage, stages), (store, queues), logs).await?
-        }
+        Some(logs) => screen::with_host(&args.screen, host, (stage, stages), store, logs).await?,
     };
     manager.stopping("stopping");
     if let Some(listening) = listening {
@@ -275,33 +242,6 @@ fn host_config(args: &UpArgs) -> HostConfig {
         poll: Duration::from_secs(1),
         exit_when_empty: args.exit_when_empty,
     }
-}
-
-/// The limits of the engine: those of the host, with room for each queue's.
-fn limits(args: &UpArgs, plans: &[Plan]) -> Limits {
-    plans
-        .iter()
-        .map(|plan| plan.sandbox.limits())
-        .fold(args.sandbox.limits(), |host, of_queue| Limits {
-            memory: host.memory.max(of_queue.memory),
-            table_elements: host.table_elements.max(of_queue.table_elements),
-            ..host
-        })
-}
-
-/// What a handler sends has to be accepted in one step with its ack.
-fn check_sends(store: &dyn Store, plans: &[Plan]) -> Result<(), Usage> {
-    for plan in plans {
-        let (queue, to) = (&plan.queue, &plan.permissions.sends);
-        if let Some(other) = to.iter().find(|to| !store.can_send_along(queue, to)) {
-            return Err(Usage(format!(
-                "handlers of queue {queue} cannot send to queue {other}: in Redis Cluster another \
-                 queue is in another slot, and what a handler sends has to be accepted in one step \
-                 with its ack; allow --allow-send {queue} alone, or use one Redis server"
-            )));
-        }
-    }
-    Ok(())
 }
 
 /// For all queues at once, since each takes several round trips.

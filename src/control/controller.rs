@@ -38,7 +38,7 @@ const IN_FLIGHT_MAX: usize = 500;
 pub struct Controller {
     /// Where the messages are.
     pub store: Arc<dyn Store>,
-    /// The queues to show; none for all that the store knows of.
+    /// The queues to show; none for all that the store knows of. Beside a host they are those that it serves.
     pub queues: Vec<QueueName>,
     /// The host in this process, and what tells it to stop.
     pub host: Option<(Monitor, watch::Sender<Stage>)>,

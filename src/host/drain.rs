@@ -5,7 +5,8 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use tokio::sync::watch;
 
-use super::{HostQueues, RELEASE_LIMIT, ServedQueue, Stage, reached};
+use super::queues::{HostQueues, ServedQueue};
+use super::{RELEASE_LIMIT, Stage, reached};
 use crate::message::Claim;
 use crate::store::Settled;
 
@@ -15,7 +16,7 @@ pub(super) struct StopHandlers<'a>(pub &'a HostQueues);
 impl Drop for StopHandlers<'_> {
     fn drop(&mut self) {
         self.0.shared.tasks.close();
-        give_up_running(&self.0.queues);
+        give_up_running(&self.0.all());
     }
 }
 
@@ -27,10 +28,8 @@ fn give_up_running(queues: &[Arc<ServedQueue>]) -> Vec<Vec<Claim>> {
 
 /// Lets handlers finish, then stops those that have not and gives their messages back, with their
 /// attempts.
-pub(super) async fn drain(
-    HostQueues { shared, queues }: &HostQueues,
-    stage: &mut watch::Receiver<Stage>,
-) {
+pub(super) async fn drain(queues: &HostQueues, stage: &mut watch::Receiver<Stage>) {
+    let (shared, queues) = (&queues.shared, queues.all());
     shared.tasks.close();
     let running: usize = queues.iter().map(|served| served.in_flight.count()).sum();
     if running > 0 {
@@ -42,7 +41,7 @@ pub(super) async fn drain(
             () = reached(stage, Stage::Now) => {}
         }
     }
-    let given_up = give_up_running(queues);
+    let given_up = give_up_running(&queues);
     // A message is given back only when its handler has really ended.
     if tokio::time::timeout(RELEASE_LIMIT, shared.tasks.wait())
         .await

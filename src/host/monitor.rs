@@ -1,12 +1,14 @@
 //! What a host shows of itself, and what an operator may tell it while it works.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use super::{HostQueues, ServedQueue, Summary};
+use super::Summary;
+use super::queues::{HostQueues, ServedQueue};
 use crate::message::{MessageId, QueueName};
 use crate::metrics::{Buckets, Distribution};
 use crate::verdict::Outcome;
@@ -109,12 +111,12 @@ impl Monitor {
                 queue: served.queue.clone(),
                 handler: served.handler.get().digest().to_owned(),
                 refusal: served.handler.refusal(),
-                running: served.in_flight.running().0,
+                running: served.running().0,
                 took,
                 late,
             }
         };
-        self.0.queues.iter().map(report).collect()
+        self.0.current().iter().map(report).collect()
     }
 
     /// What its queues' handlers did since it began.
@@ -126,30 +128,39 @@ impl Monitor {
             let classes = Outcome::CLASSES.into_iter();
             QueueMetrics {
                 queue: served.queue.clone(),
-                running: served.in_flight.running().0,
+                running: served.running().0,
                 ended: classes.zip(times.ended.iter().map(count)).collect(),
                 took: times.took.read(),
                 late: times.late.read(),
             }
         };
-        self.0.queues.iter().map(metrics).collect()
+        self.0.current().iter().map(metrics).collect()
     }
 
     /// How often the loop of each queue went round. While it serves, each goes round at least once a second
     /// when the store answers, and asks it every time that it has to.
     #[must_use]
-    pub fn passes(&self) -> Vec<u64> {
-        let queues = self.0.queues.iter();
+    pub fn passes(&self) -> HashMap<QueueName, u64> {
+        let passes = |served: &Arc<ServedQueue>| served.passes.load(Ordering::Relaxed);
+        let queues = self.0.current();
         queues
-            .map(|served| served.passes.load(Ordering::Relaxed))
+            .iter()
+            .map(|served| (served.queue.clone(), passes(served)))
             .collect()
+    }
+
+    /// The queues that it serves.
+    #[must_use]
+    pub fn queues(&self) -> Vec<QueueName> {
+        let queues = self.0.current();
+        queues.iter().map(|served| served.queue.clone()).collect()
     }
 
     /// Up to `max` of the messages in flight, those first that have been there longest.
     #[must_use]
     pub fn in_flight(&self, max: usize) -> Vec<InFlightDelivery> {
         let longest = |served: &Arc<ServedQueue>| served.in_flight.longest(max, &served.queue);
-        let mut all: Vec<_> = self.0.queues.iter().flat_map(longest).collect();
+        let mut all: Vec<_> = self.0.all().iter().flat_map(longest).collect();
         all.sort_by_key(|delivery| delivery.since);
         all.truncate(max);
         all
@@ -159,9 +170,9 @@ impl Monitor {
     /// runs here.
     #[must_use]
     pub fn stop_handler(&self, queue: &QueueName, id: &MessageId) -> bool {
-        let mut queues = self.0.queues.iter();
-        let served = queues.find(|served| served.queue == *queue);
-        served.is_some_and(|served| served.in_flight.stop(id))
+        let queues = self.0.all();
+        let mut of_it = queues.iter().filter(|served| served.queue == *queue);
+        of_it.any(|served| served.in_flight.stop(id))
     }
 }
 

@@ -10,9 +10,10 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use super::error_backoff::ErrorBackoff;
 use super::finished::Finished;
 use super::held::Held;
+use super::leases;
+use super::queues::ServedQueue;
 use super::timer::Timer;
 use super::work::{Slot, run};
-use super::{ServedQueue, leases};
 use crate::message::{Claim, Delivery, QueueName};
 use crate::store::{Advanced, Reservation, Schedule, StoreResult};
 use crate::text::printable;
@@ -154,7 +155,7 @@ impl QueueWorker {
         let served = &self.served;
         served.slots.wants_slots.store(true, SeqCst);
         let slots = &served.shared.slots;
-        let (running, unsettled) = served.in_flight.running();
+        let (running, unsettled) = served.running();
         match slots.take(&served.slots, running, unsettled) {
             Some(permits) => self.fill(permits, is_time).await,
             None if is_time => self.advance().await.map(|()| false),

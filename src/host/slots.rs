@@ -1,7 +1,7 @@
 //! Who may fill the slots.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
@@ -19,8 +19,7 @@ const UNSETTLED_MAX: usize = 256;
 pub(super) struct Slots {
     count: usize,
     free: Arc<Semaphore>,
-    /// In the order of their settings.
-    pub users: Vec<Arc<SlotUser>>,
+    users: RwLock<Vec<Arc<SlotUser>>>,
 }
 
 /// A queue that shares the slots of a host.
@@ -33,20 +32,37 @@ pub(super) struct SlotUser {
 }
 
 impl Slots {
-    /// So many slots for queues with these settings.
-    pub(super) fn new<'a>(count: usize, queues: impl Iterator<Item = &'a QueueSettings>) -> Self {
-        let user = |settings| {
-            Arc::new(SlotUser {
-                want: Want::new(settings, count),
-                wants_slots: AtomicBool::new(true),
-                progress: Notify::new(),
-            })
-        };
+    /// So many slots.
+    pub(super) fn new(count: usize) -> Self {
         Self {
             count,
             free: Arc::new(Semaphore::new(count)),
-            users: queues.map(user).collect(),
+            users: RwLock::default(),
         }
+    }
+
+    fn users(&self) -> RwLockReadGuard<'_, Vec<Arc<SlotUser>>> {
+        self.users.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn users_mut(&self) -> RwLockWriteGuard<'_, Vec<Arc<SlotUser>>> {
+        self.users.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A further queue shares them.
+    pub(super) fn add_user(&self, settings: &QueueSettings) -> Arc<SlotUser> {
+        let user = Arc::new(SlotUser {
+            want: Want::new(settings, self.count),
+            wants_slots: AtomicBool::new(true),
+            progress: Notify::new(),
+        });
+        self.users_mut().push(Arc::clone(&user));
+        user
+    }
+
+    /// A queue wants none any more. The slots that it has are free when its handlers have ended.
+    pub(super) fn remove_user(&self, user: &Arc<SlotUser>) {
+        self.users_mut().retain(|one| !Arc::ptr_eq(one, user));
     }
 
     /// Those in which nothing runs.
@@ -56,7 +72,7 @@ impl Slots {
 
     /// Slots became free, or one queue wants no more of them: those that do are told.
     pub(super) fn are_free(&self) {
-        for user in &self.users {
+        for user in self.users().iter() {
             if user.wants_slots.load(SeqCst) {
                 user.progress.notify_one();
             }
@@ -76,15 +92,20 @@ impl Slots {
         }
         let wants =
             |other: &&Arc<SlotUser>| Arc::ptr_eq(other, user) || other.wants_slots.load(SeqCst);
-        let wanting = self.users.iter().filter(wants).map(|other| other.want);
+        let users = self.users();
+        if !users.iter().any(|one| Arc::ptr_eq(one, user)) {
+            return None;
+        }
+        let wanting = users.iter().filter(wants).map(|other| other.want);
         let demand = Demand {
             slots: self.count,
             free: self.free.available_permits(),
-            queues: self.users.len(),
+            queues: users.len(),
             running,
             own: user.want,
         };
         let mut wanted = demand.more(&wanting).min(BATCH_MAX);
+        drop(users);
         loop {
             // Another queue may be faster and leave fewer.
             wanted = wanted.min(self.free.available_permits());

@@ -22,6 +22,8 @@ struct State {
     /// When the latest turn began, in virtual time.
     now: Duration,
     queues: Vec<QueueState>,
+    /// Those of `queues` that no queue uses any more.
+    unused: Vec<usize>,
     /// The latest number given.
     latest: u64,
 }
@@ -51,8 +53,7 @@ pub(super) struct QueueTurns {
 /// The turns of one run. Its place is given up when this is dropped.
 #[derive(Debug)]
 pub(super) struct Turn {
-    turns: Arc<Turns>,
-    queue: usize,
+    of: Arc<QueueTurns>,
     number: u64,
     phase: Phase,
 }
@@ -71,18 +72,22 @@ impl Turns {
             free: threads.max(1),
             now: Duration::ZERO,
             queues: Vec::new(),
+            unused: Vec::new(),
             latest: 0,
         })))
     }
 
     /// The turns of a further queue.
-    pub(super) fn add_queue(self: &Arc<Self>) -> QueueTurns {
-        let queues = &mut self.lock().queues;
-        queues.push(QueueState::default());
-        QueueTurns {
-            turns: Arc::clone(self),
-            queue: queues.len() - 1,
+    pub(super) fn add_queue(self: &Arc<Self>) -> Arc<QueueTurns> {
+        let mut state = self.lock();
+        let queue = state.unused.pop().unwrap_or(state.queues.len());
+        if queue == state.queues.len() {
+            state.queues.push(QueueState::default());
         }
+        Arc::new(QueueTurns {
+            turns: Arc::clone(self),
+            queue,
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -92,15 +97,23 @@ impl Turns {
 
 impl QueueTurns {
     /// The turns of a new run.
-    pub(super) fn add_run(&self) -> Turn {
+    pub(super) fn add_run(self: &Arc<Self>) -> Turn {
         let mut state = self.turns.lock();
         state.latest += 1;
         Turn {
-            turns: Arc::clone(&self.turns),
-            queue: self.queue,
+            of: Arc::clone(self),
             number: state.latest,
             phase: Phase::Idle,
         }
+    }
+}
+
+/// Its runs have ended, since each of them holds it.
+impl Drop for QueueTurns {
+    fn drop(&mut self) {
+        let mut state = self.turns.lock();
+        state.queues[self.queue] = QueueState::default();
+        state.unused.push(self.queue);
     }
 }
 
@@ -141,9 +154,9 @@ impl State {
 impl Turn {
     /// Ready when it is the run's turn.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut state = self.turns.lock();
+        let mut state = self.of.turns.lock();
         let now = state.now;
-        let queue = &mut state.queues[self.queue];
+        let queue = &mut state.queues[self.of.queue];
         match self.phase {
             Phase::Computes(_) => return Poll::Ready(()),
             Phase::Waits => {
@@ -182,7 +195,7 @@ impl Turn {
 
     fn end_after(&mut self, took: Duration) {
         self.phase = Phase::Idle;
-        let woken = self.turns.lock().end(self.queue, self.number, took);
+        let woken = self.of.turns.lock().end(self.of.queue, self.number, took);
         woken.into_iter().for_each(Waker::wake);
     }
 }
@@ -195,11 +208,11 @@ impl Drop for Turn {
             Phase::Computes(since) => since.elapsed(),
         };
         let woken = {
-            let mut state = self.turns.lock();
-            let waiting = &mut state.queues[self.queue].waiting;
+            let mut state = self.of.turns.lock();
+            let waiting = &mut state.queues[self.of.queue].waiting;
             waiting.retain(|one| one.number != self.number);
             // It may have been given a turn that it has not taken.
-            state.end(self.queue, self.number, took)
+            state.end(self.of.queue, self.number, took)
         };
         woken.into_iter().for_each(Waker::wake);
     }
@@ -227,7 +240,7 @@ mod tests {
             let mut all: Vec<&mut Turn> = greedy.iter_mut().chain([&mut modest]).collect();
             let ready: Vec<bool> = all.iter_mut().map(|turn| poll(turn)).collect();
             let next = ready.iter().position(|ready| *ready).unwrap();
-            counts[all[next].queue] += 1;
+            counts[all[next].of.queue] += 1;
             all[next].end_after(TICK);
         }
         assert_eq!(counts, [500, 500]);

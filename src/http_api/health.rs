@@ -53,7 +53,7 @@ pub(super) async fn readyz(State(shared): State<Arc<Shared>>) -> Answer {
         if *host.stage.borrow() > Stage::Run {
             return not_ready("the host is stopping".to_owned());
         }
-        if let Some(queue) = host.not_served.first() {
+        if let Some(queue) = host.not_served.borrow().first() {
             return not_ready(format!("the handler of queue {queue} could not be loaded"));
         }
     }

@@ -20,6 +20,7 @@ use crate::clock::Clock;
 
 mod advance;
 mod audit;
+mod backup;
 mod dedup;
 mod deliver;
 mod discover;

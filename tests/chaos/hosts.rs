@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::history::{History, Outcome, Process, What};
 use crate::plan::Shape;
-use crate::support::eventually;
+use crate::support::{eventually, with_hangups};
 use crate::terminal::Terminal;
 
 /// What all hosts of a trial have in common.
@@ -88,11 +88,13 @@ impl Crew {
     fn start(self: &Arc<Self>, by: Process) {
         self.history.note(What::Started { by });
         let mut command = (self.command)(by);
-        command.stdout(Stdio::null()).stderr(Stdio::piped());
         let mut terminal = None;
         if by.host < self.terminals {
             let (around, inside) = Terminal::around(&command);
             (terminal, command) = (Some(around), inside);
+        } else {
+            command = with_hangups(&command);
+            command.stdout(Stdio::null()).stderr(Stdio::piped());
         }
         let mut child = command.spawn().unwrap();
         // Else it is the last that has the terminal open.
@@ -169,6 +171,15 @@ impl Crew {
             && let Some(terminal) = &running.terminal
         {
             terminal.stall(stalls);
+        }
+    }
+
+    /// Tells a host to read its settings again.
+    pub(crate) fn reload(&self, host: usize) {
+        if let Some(running) = &*self.hosts[host].lock().unwrap()
+            && running.has_served.load(SeqCst)
+        {
+            running.signal(Signal::HUP);
         }
     }
 

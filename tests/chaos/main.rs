@@ -53,6 +53,7 @@ fn storm(kind: Kind, seed: u64) -> Setup {
         terminals: 2,
         stalls: 5,
         hang_ups: 4,
+        reloads: 30,
         flaky: 85,
         slow: 5,
         bad: 20,

@@ -169,6 +169,16 @@ fn stalled() -> Shape {
     }
 }
 
+/// Hosts change their settings while handlers run that need their leases renewed.
+fn reloaded() -> Shape {
+    Shape {
+        reloads: 20,
+        slow: 300,
+        slow_for: Some(Duration::from_secs(4)),
+        ..calm()
+    }
+}
+
 macro_rules! mistakes {
     ($($name:literal, $kind:ident, $shape:ident, $shows:literal, [$($place:ident $file:literal: $old:literal => $new:literal),+ $(,)?];)*) => {
         pub(crate) const MISTAKES: &[Mistake] = &[$(Mistake {
@@ -279,6 +289,16 @@ mistakes! {
             });
             return Ok(Self { ended, unread: Arc::default() });
         }\n"];
+    // What runs when settings change is left alone.
+    "swap-drops-leases", Redis, reloaded, "runs twice at once", [Source "host/changes.rs":
+        "        let _ = self.worker.await;\n        // Whoever" =>
+        "        let _ = self.worker.await;
+        let mut leases = Some(self.leases);
+        if crate::mutant::is(\"swap-drops-leases\") {
+            leases = None;
+        }
+        // Whoever", Source "host/changes.rs":
+        "        drop(self.leases);\n        queues.forget" => "        drop(leases);\n        queues.forget"];
     // A message is acked before its handler has run.
     "acked-first", Redis, calm, "is lost", [Source "host/queue_worker.rs":
         "        let lease = served.settings.lease;\n" =>

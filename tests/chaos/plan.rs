@@ -42,6 +42,8 @@ pub(crate) struct Shape {
     pub stalls: usize,
     /// Terminals that go away, and with them their hosts, which are started again.
     pub hang_ups: usize,
+    /// Hosts told to read their settings again, which have changed.
+    pub reloads: usize,
     /// Connections cut.
     pub cuts: usize,
     /// Scripts flushed.
@@ -91,6 +93,8 @@ pub(crate) enum Fault {
     /// The terminal of a host is not read, or is again.
     Stall(usize, bool),
     HangUp(usize),
+    /// The settings change, and a host is told.
+    Reload(usize),
     /// With how long it stays away.
     KillServer(Duration),
     /// Of a host, or with their number of the producers.
@@ -316,6 +320,10 @@ impl Faults {
         });
         self.some(shape.hang_ups, |r| {
             Fault::HangUp(r.usize(..shape.terminals))
+        });
+        // To one with a terminal the same signal may say that the terminal is gone.
+        self.some(shape.reloads, |r| {
+            Fault::Reload(r.usize(shape.terminals..hosts))
         });
         self.some(shape.cuts, |r| {
             // One in so many is a producer's.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use dqhost::message::expiry::EXPIRES_AT;
 use dqhost::message::{Due, MessageId, NewMessage, QueueName, State};
 use dqhost::store::{Page, Store, StoreError};
+use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use crate::check::{Violation, violations};
@@ -50,6 +51,7 @@ pub(crate) struct Setup {
 struct Trial {
     plan: Plan,
     history: Arc<History>,
+    settings: Settings,
     place: Arc<Place>,
     crew: Arc<Crew>,
     /// Which message of the plan an id is.
@@ -131,6 +133,34 @@ pub(crate) fn carry_out(setup: &Setup) -> Report {
     }
 }
 
+/// The file of settings of all hosts, which says nothing that the checker has to know.
+struct Settings {
+    folder: TempDir,
+    changes: AtomicU64,
+}
+
+impl Settings {
+    fn new() -> Self {
+        let settings = Self {
+            folder: TempDir::new().unwrap(),
+            changes: AtomicU64::new(0),
+        };
+        settings.change();
+        settings
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("dqhost.toml")
+    }
+
+    fn change(&self) {
+        let weight = self.changes.fetch_add(1, SeqCst) % 100 + 1;
+        let new = self.folder.path().join("new.toml");
+        std::fs::write(&new, format!("[queue.chaos]\nweight = {weight}\n")).unwrap();
+        std::fs::rename(new, self.path()).unwrap();
+    }
+}
+
 fn args(shape: &Shape, witness: &Witness, by: Process) -> Vec<String> {
     let ms = |duration: Duration| format!("{}ms", duration.as_millis());
     let words = format!(
@@ -188,8 +218,11 @@ impl Trial {
         let witness = Witness::start(Arc::clone(&history), Box::new(orders), Box::new(kill));
         let (shape, envs) = (setup.shape, setup.envs.clone());
         let at = Arc::clone(&place);
+        let settings = Settings::new();
+        let path_of_settings = settings.path();
         let make = move |by: Process| {
             let mut command = at.command(by, &args(&shape, &witness, by));
+            command.arg("--config").arg(&path_of_settings);
             command.envs(envs.iter().cloned());
             if shape.late_results > 0 {
                 command.env("FAILPOINTS", late_results(shape.late_results));
@@ -205,6 +238,7 @@ impl Trial {
         Self {
             plan,
             history,
+            settings,
             place,
             crew,
             sent,
@@ -325,6 +359,10 @@ impl Trial {
             Fault::Freeze(host) => self.crew.freeze(host),
             Fault::Thaw(host) => self.crew.thaw(host),
             Fault::Stall(host, stalls) => self.crew.stall(host, stalls),
+            Fault::Reload(host) => {
+                self.settings.change();
+                self.crew.reload(host);
+            }
             Fault::KillServer(away) => {
                 self.history.note(What::Away { host: None });
                 self.place.kill_server(away);

@@ -1,5 +1,6 @@
 //! The command line: what it prints, and what it says to what is wrong.
 
+mod backup;
 mod closed;
 mod dead_try;
 mod fail_if;

@@ -1,5 +1,7 @@
 //! Handlers that are replaced while a host works.
 
+mod settings;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -14,7 +14,7 @@ use crate::message::QueueName;
 use crate::text::printable;
 
 /// The name of the file where it is looked for.
-const NAME: &str = "dqhost.toml";
+pub(super) const NAME: &str = "dqhost.toml";
 
 /// Bytes of a file; a larger one is not one of settings.
 const SIZE_MAX: u64 = 1024 * 1024;
@@ -45,6 +45,8 @@ pub(super) struct ScheduleTable {
 /// A file that was read and checked.
 #[derive(Debug, Clone)]
 pub(super) struct File {
+    pub path: PathBuf,
+    pub text: String,
     /// As it is shown.
     pub name: String,
     pub settings: Vec<Setting>,
@@ -80,6 +82,7 @@ impl File {
             return Err(fail("the name of its folder is not valid text".to_owned()));
         }
         let reader = Reader {
+            path,
             name: &name,
             text: &text,
             folder,
@@ -102,6 +105,7 @@ impl File {
 }
 
 struct Reader<'a> {
+    path: &'a Path,
     name: &'a str,
     text: &'a str,
     folder: &'a Path,
@@ -130,6 +134,8 @@ impl Reader<'_> {
         };
         let host = keys::of_host();
         let mut file = File {
+            path: self.path.to_owned(),
+            text: self.text.to_owned(),
             name: self.name.to_owned(),
             settings: Vec::new(),
             queues: Vec::new(),
@@ -373,6 +379,7 @@ mod tests {
 
     fn read(text: &str) -> Result<File, Problems> {
         let reader = Reader {
+            path: Path::new("/etc/dqhost.toml"),
             name: "dqhost.toml",
             text,
             folder: Path::new("/etc"),

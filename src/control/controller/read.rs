@@ -36,10 +36,15 @@ pub(super) async fn queue_views(
     with_hosts: bool,
     turn: usize,
 ) -> StoreResult<(Vec<QueueView>, Option<String>)> {
-    let names = match controller.queues.as_slice() {
+    let names = match &controller.host {
+        // They may change.
+        Some((host, _)) => host.queues(),
+        None => controller.queues.clone(),
+    };
+    let names = match names.as_slice() {
         [] if with_hosts => controller.store.queues().await?,
         [] => before.iter().map(|queue| queue.name.clone()).collect(),
-        names => names.to_vec(),
+        _ => names,
     };
     let turns = names.len().div_ceil(QUEUES_AT_A_TIME).max(1);
     let mut views = Vec::with_capacity(names.len());

@@ -1,0 +1,52 @@
+//! `dqhost backup`.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use anyhow::anyhow;
+use clap::Args;
+use serde_json::json;
+
+use super::open::{self, Missing};
+use super::{Exit, StoreArgs, Usage, log};
+use crate::store::address::StoreAddress;
+use crate::store::sqlite::{SqliteOptions, SqliteStore};
+use crate::text::printable;
+
+#[derive(Debug, Args)]
+pub(super) struct BackupArgs {
+    /// Write the copy to this file, which must not be there
+    #[arg(value_name = "FILE")]
+    to: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+pub(super) async fn backup(args: BackupArgs) -> anyhow::Result<Exit> {
+    log::to_stderr("warn", false)?;
+    let StoreAddress::File(from) = open::named_or_default(&args.store)? else {
+        let reason = "only a file can be copied like this: Redis keeps copies of its own (`BGSAVE`), and \
+                      `dqhost move` takes queues from one store to another";
+        return Err(Usage(reason.to_owned()).into());
+    };
+    let address = StoreAddress::File(from.clone());
+    let settings = open::settings(&address, &args.store.settings, Missing::Refuse)?;
+    let mut options = SqliteOptions::file(&from);
+    (options.durability, options.create) = (settings.durability, settings.create);
+    let store = SqliteStore::open(&options).await?;
+    let to = printable(&args.to.display().to_string()).into_owned();
+    let bytes = store
+        .backup(&args.to)
+        .await
+        .map_err(|error| anyhow!("no copy was made in {to}: {error}"))?;
+    let mut out = io::stdout().lock();
+    if args.json {
+        writeln!(out, "{}", json!({"file": to, "bytes": bytes}))?;
+    } else {
+        writeln!(out, "copied into {to}: {bytes} bytes")?;
+    }
+    Ok(Exit::Done)
+}
