@@ -61,6 +61,7 @@ mod queue_limits;
 mod queues;
 mod reload;
 mod run;
+mod running;
 mod sandbox;
 mod schedule;
 mod screen;
@@ -139,6 +140,11 @@ enum Command {
     /// It works while hosts and producers go on. Without --repair it changes nothing. The exit code is
     /// 0 if nothing is wrong or all of it was repaired, and 1 if anything is left.
     Audit(audit::AuditArgs),
+    /// Make hosts of this user take over changed files
+    ///
+    /// It sends SIGHUP to them: handlers and settings that have changed are read again. What cannot be
+    /// used changes nothing, and the host's log says so. The exit code is 1 if no host was told.
+    Reload(running::ReloadArgs),
     /// Copy the file of messages while hosts work on it
     ///
     /// The copy has all that the file holds at one moment. Leases in it end as after a crash, and their
@@ -301,6 +307,7 @@ async fn dispatch(cli: Cli, config: &config::Config) -> anyhow::Result<Exit> {
         Some(Command::Keys) => screen::keys(),
         Some(Command::Move(args)) => move_queue::run(args).await,
         Some(Command::Audit(args)) => audit::audit(args).await,
+        Some(Command::Reload(args)) => running::reload(&args),
         Some(Command::Backup(args)) => backup::backup(args).await,
         Some(Command::Doctor(args)) => doctor::doctor(args).await,
         Some(Command::Dead(command)) => dead::dead(command).await,

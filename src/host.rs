@@ -46,14 +46,17 @@ mod settings;
 mod settle;
 mod slots;
 mod timer;
+mod times;
 mod totals;
 mod turns;
 mod work;
 
 pub use changes::QueueChanger;
 pub use current_handler::CurrentHandler;
-pub use monitor::{InFlightDelivery, Monitor, Quantiles, QueueMetrics, QueueReport};
+pub use in_flight::InFlightDelivery;
+pub use monitor::{Monitor, QueueMetrics, QueueReport};
 pub use settings::QueueSettings;
+pub use times::Quantiles;
 pub use totals::Summary;
 use totals::Totals;
 

@@ -32,11 +32,10 @@ Send:
   serve                   Serve the HTTP API without handling messages
   token new               Make a token for the HTTP API
 Look:
-  top                     Open the dashboard without handling messages
+  top, keys               Open the dashboard without a host; list its keys
   stats                   Show how many messages are in each state
   list, get               List the messages in one state; show one message
   dead list               List dead letters with their reasons
-  keys                    List the keys of the dashboard
 Steer:
   pause, resume           Pause or resume delivery of a queue
   cancel, reschedule      Cancel waiting messages; change when they are due
@@ -48,6 +47,7 @@ Settings:
   config show             Show every setting, and where it comes from
   config check            Check dqhost.toml
   config schema           Print the JSON schema of dqhost.toml, for editors
+  reload                  Make running hosts take over changed files
   schedule list           Show when schedules send messages
   schedule run            Send the message of a schedule now
 Move and check:

@@ -95,7 +95,7 @@ fn has_terminal() -> bool {
 
 /// True when whoever started this program told it to outlive its terminal, as nohup does. Where the
 /// system does not say so, nobody did.
-fn is_hangup_ignored() -> bool {
+pub(super) fn is_hangup_ignored() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status
         .lines()

@@ -12,6 +12,7 @@ use super::handlers::{Loader, Plan};
 use super::host_args::UpArgs;
 use super::plans::{check_sends, limits, plans};
 use super::reload::{Reload, Reloader};
+use super::running::Running;
 use super::service::ServiceManager;
 use super::signals::{self, OnSignal};
 use super::{Exit, hardening, listen, log, open, sandbox, screen};
@@ -201,6 +202,7 @@ pub(super) async fn up(args: UpArgs, config: &Config) -> anyhow::Result<Exit> {
         manager: manager.clone(),
     };
     signals::listen(stage.clone(), on_signal)?;
+    let running = Running::tell(&store.describe());
     let telling = manager.tell_of_host(&monitor, &stages);
     // Not before: who reads it may send a signal.
     for (queue, handler) in serving {
@@ -217,7 +219,7 @@ pub(super) async fn up(args: UpArgs, config: &Config) -> anyhow::Result<Exit> {
     }
     log_end(&summary);
     // Its clock interrupts handlers as long as any may run.
-    drop((loader, telling, log));
+    drop((loader, running, telling, log));
     Ok(Exit::Done)
 }
 

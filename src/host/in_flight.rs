@@ -8,8 +8,26 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use super::monitor::InFlightDelivery;
 use crate::message::{Claim, Delivery, MessageId, QueueName};
+
+/// A message that this host has in flight.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InFlightDelivery {
+    /// Its queue.
+    pub queue: QueueName,
+    /// The message.
+    pub id: MessageId,
+    /// 1 on the first delivery.
+    pub attempt: u32,
+    /// The number of its last attempt.
+    pub attempts_max: u32,
+    /// When it was reserved.
+    pub since: Instant,
+    /// When the lease expires at the earliest.
+    pub lease_end: Instant,
+    /// True once the handler has ended and the result is on its way to the store.
+    pub finished: bool,
+}
 
 /// Names one delivery of the queue within this process.
 pub(super) type InFlightId = u64;

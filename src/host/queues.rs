@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 use super::in_flight::InFlight;
-use super::monitor::Times;
 use super::requeued::Requeued;
 use super::slots::SlotUser;
+use super::times::Times;
 use super::turns::{QueueTurns, Turns};
 use super::{CurrentHandler, QueueSettings, Served, Shared};
 use crate::message::QueueName;

@@ -106,13 +106,7 @@ impl Crew {
         };
         let has_served = Arc::<AtomicBool>::default();
         let (crew, serves) = (Arc::clone(self), Arc::clone(&has_served));
-        let reader = std::thread::spawn(move || {
-            read_log(log, by, &crew.history, &serves);
-            if !serves.load(SeqCst) {
-                crew.start_again(by);
-            }
-        });
-        self.readers.lock().unwrap().push(reader);
+        // Before anyone reads its log: who reads of its end looks for it here.
         *self.hosts[by.host].lock().unwrap() = Some(Running {
             child,
             by,
@@ -120,6 +114,13 @@ impl Crew {
             is_frozen: false,
             has_served,
         });
+        let reader = std::thread::spawn(move || {
+            read_log(log, by, &crew.history, &serves);
+            if !serves.load(SeqCst) {
+                crew.start_again(by);
+            }
+        });
+        self.readers.lock().unwrap().push(reader);
     }
 
     /// Starts the next life of one that has never served, if it ended because it could not.

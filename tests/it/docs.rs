@@ -144,7 +144,7 @@ fn the_commands_that_replace_a_handler_run_and_print_what_the_page_shows() {
         fs::copy(guest(example), empty.path().join(name)).unwrap();
     }
     let script = Script::of(include_str!("../../docs/hot-swap.md"));
-    assert_eq!(script.shown.len(), 3);
+    assert_eq!(script.shown.len(), 4);
     script.run(empty.path(), home.path());
 }
 

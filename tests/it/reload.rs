@@ -1,5 +1,6 @@
 //! Handlers that are replaced while a host works.
 
+mod command;
 mod settings;
 
 use std::collections::BTreeSet;

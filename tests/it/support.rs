@@ -434,6 +434,14 @@ impl Host {
         seen.any(|line| line["message"] == message && line["id"] == id)
     }
 
+    /// Waits until it logs no more.
+    pub(crate) fn wait_for_end_of_log(&mut self) {
+        while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
+            self.seen.push(line);
+        }
+        let _ = self.child.wait();
+    }
+
     /// Waits for the end of the process; returns its status and all it logged.
     pub(crate) fn end(mut self) -> (ExitStatus, Vec<Value>) {
         let status = eventually("the host ends", || self.child.try_wait().unwrap());
