@@ -65,7 +65,7 @@ impl fmt::Display for QueueName {
 
 /// What names a message for its whole life. Ours are UUIDs of version 7; those of other producers
 /// are any text.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct MessageId(String);
 
 impl MessageId {

@@ -19,6 +19,7 @@ use crate::message::{Attempt, Outgoing};
 pub mod address;
 mod common;
 mod due;
+mod ended;
 mod error;
 mod limits;
 pub mod move_queue;
@@ -33,6 +34,7 @@ mod timing;
 mod traits;
 
 pub use self::due::{DUE_SPANS_MAX, DueAhead, DueSpan};
+pub use self::ended::{End, Ended};
 pub use self::error::{StoreError, StoreResult};
 pub use self::limits::{
     KEY_RUNNING_MAX, LimitBy, LimitError, LimitedReservation, Limits, NextAllowed, Rate,

@@ -45,6 +45,7 @@ operations! {
     ReadPayloads = "reading payloads",
     Extend = "extend",
     Settle = "settle",
+    KeepEnded = "noting what has ended",
     Release = "release",
     Cancel = "cancel",
     Reschedule = "reschedule",

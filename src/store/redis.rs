@@ -33,6 +33,7 @@ mod audit;
 mod decode;
 mod deliver;
 mod discover;
+mod ended;
 mod examine;
 mod foreign;
 mod hosts;

@@ -25,6 +25,7 @@ mod dedup;
 mod deliver;
 mod discover;
 mod disk;
+mod ended;
 mod error;
 mod hosts;
 mod inspect;

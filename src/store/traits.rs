@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{
-    Advanced, Audit, AuditReport, Cancelled, Counts, Discovered, DueAhead, HostInfo,
+    Advanced, Audit, AuditReport, Cancelled, Counts, Discovered, DueAhead, Ended, HostInfo,
     LimitedReservation, Limits, Overview, Page, Peer, Redriven, Rescheduled, Reservation,
     Retention, SeenHost, Settled, Settlement, StoreResult, Subscription,
 };
@@ -138,6 +138,19 @@ pub trait Settle: Send + Sync + 'static {
         settlements: &[(Claim, Settlement)],
     ) -> StoreResult<Vec<Settled>>;
 
+    /// Keeps how messages ended, oldest first, each with how long ago that was, for [`Inspect::ended`].
+    ///
+    /// After: at least the latest `keep` of the queue are kept; a file may keep the rest of the call that
+    /// brought the oldest of them. With zero nothing is changed. It is a call of its own, so that no
+    /// settlement waits for it or fails with it. What a crash before it has lost is shown no more, and
+    /// nothing else depends on it.
+    async fn keep_ended(
+        &self,
+        queue: &QueueName,
+        ended: &[(Ended, Duration)],
+        keep: usize,
+    ) -> StoreResult<()>;
+
     /// Whether an ack of a message of `from` can carry messages to `to` in one step.
     fn can_send_along(&self, from: &QueueName, to: &QueueName) -> bool;
 }
@@ -192,6 +205,15 @@ pub trait Inspect: Send + Sync + 'static {
     /// `payload_max` each: dead letters latest first, pending and unack by time, ready and retry
     /// next out first. At most [`BATCH_MAX`].
     async fn list(&self, queue: &QueueName, state: State, page: Page) -> StoreResult<Vec<Record>>;
+
+    /// How the latest messages of the queue ended, as far as hosts have [kept](Settle::keep_ended) it:
+    /// latest first, from `offset` on, at most `limit` and [`BATCH_MAX`]. Empty behind the last.
+    async fn ended(
+        &self,
+        queue: &QueueName,
+        offset: usize,
+        limit: usize,
+    ) -> StoreResult<Vec<Ended>>;
 }
 
 /// Which queues there are.

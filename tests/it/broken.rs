@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dqhost::message::{Claim, Due, MessageId, NewMessage, Record, State};
 use dqhost::store::{
-    HOST_SILENCE, HostInfo, Page, Peer, Retention, Settlement, Store, StoreResult,
+    End, Ended, HOST_SILENCE, HostInfo, Page, Peer, Retention, Settlement, Store, StoreResult,
 };
 use rustix::process::Signal;
 
@@ -14,7 +14,7 @@ use crate::contract::tools::*;
 use crate::support::{Host, RedisServer, eventually, guest, run, stats, stderr, stdout};
 
 /// Every key of a queue but those of payloads.
-const KEYS: [&str; 19] = [
+const KEYS: [&str; 20] = [
     "pending",
     "ready",
     "unack",
@@ -27,6 +27,7 @@ const KEYS: [&str; 19] = [
     "history",
     "dead",
     "stats",
+    "ended",
     "dedup",
     "moving",
     "moving:was",
@@ -125,7 +126,7 @@ const KEEP_ONE: Retention = Retention {
 };
 
 /// What a host or a person may do, and the message that is not there any more after it.
-const STEPS: [&str; 26] = [
+const STEPS: [&str; 27] = [
     "send",
     "reschedule",
     "cancel",
@@ -138,6 +139,7 @@ const STEPS: [&str; 26] = [
     "reject",
     "ack",
     "ack and send",
+    "keep ended",
     "redrive",
     "edit",
     "retention",
@@ -160,6 +162,11 @@ fn once() -> NewMessage {
         dedup_window: LONG,
         ..NewMessage::new("new")
     }
+}
+
+/// How a message ended, long ago.
+fn told() -> (Ended, Duration) {
+    (ended("a", End::Acked), LONG)
 }
 
 async fn step(store: &dyn Store, step: &str, m: &Messages) -> StoreResult<()> {
@@ -200,6 +207,7 @@ async fn step(store: &dyn Store, step: &str, m: &Messages) -> StoreResult<()> {
             let how = ack_with(&["q", "other"].map(|name| to(name, NewMessage::new("x"))));
             store.settle(q, &say(how)).await.map(drop)
         }
+        "keep ended" => store.keep_ended(q, &[told()], 10).await,
         "redrive" => store.redrive(q, &dead, None).await.map(drop),
         "edit" => store.redrive_edited(q, &m.dead, b"y", None).await.map(drop),
         "retention" => store.past_retention(q, KEEP_ONE).await.map(drop),
@@ -293,7 +301,7 @@ async fn what_fails_for_a_key_of_the_wrong_type_names_it_and_changes_nothing() {
 fn stats_while_broken(url: &str, key: &str) {
     let code = i32::from(!matches!(
         key,
-        "paused" | "moving:was" | "moving:peer" | "history" | "headers" | "dedup"
+        "paused" | "moving:was" | "moving:peer" | "history" | "headers" | "dedup" | "ended"
     )) * 5;
     let code = if key.starts_with("msg:") { 0 } else { code };
     let output = dqhost_stats(url);

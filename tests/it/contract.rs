@@ -13,6 +13,7 @@ use crate::support::RedisServer;
 mod audit;
 mod deliver;
 mod discover;
+mod ended;
 mod expiry;
 mod hosts;
 mod inspect;
@@ -145,6 +146,9 @@ macro_rules! contract {
                 outbox: a_full_outbox_is_accepted_whole,
                 outbox: a_batch_with_outboxes_is_answered_in_order,
                 outbox: a_wait_ends_with_what_an_ack_sends,
+                ended: the_latest_are_told_and_the_oldest_forgotten,
+                ended: what_ended_is_told_as_it_was_and_when_by_the_clock_of_the_store,
+                ended: nothing_is_kept_where_nothing_is_to_be_kept,
                 hosts: hosts_are_seen_until_they_leave,
                 hosts: hosts_tell_how_long_ago_they_were_seen,
                 inspect: an_overview_tells_how_a_queue_stands,

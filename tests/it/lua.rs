@@ -197,7 +197,7 @@ fn node_with_the_slots_of(keys: &[&str]) -> RedisServer {
 async fn scripts_touch_no_key_outside_the_slot_of_their_queue() {
     use crate::contract::tools::*;
     use dqhost::message::{Due, NewMessage};
-    use dqhost::store::{Peer, Settlement};
+    use dqhost::store::{End, Peer, Settlement};
 
     let server = node_with_the_slots_of(&["{dp:q}", "dqhost:queues"]);
     let store = server.store().await;
@@ -225,6 +225,9 @@ async fn scripts_touch_no_key_outside_the_slot_of_their_queue() {
     settle(&*store, &claims[1], nack(None)).await;
     settle(&*store, &claims[2], reject()).await;
     settle(&*store, &claims[3], reject()).await;
+    let told = (ended("a", End::Acked), LONG);
+    store.keep_ended(&queue(), &[told], 10).await.unwrap();
+    assert_eq!(store.ended(&queue(), 0, 10).await.unwrap().len(), 1);
     store.release(&queue(), &claims[4..]).await.unwrap();
     advance_until(&*store, |advanced| advanced.dead_lettered > 0).await;
     advance_until(&*store, |advanced| advanced.next_in.is_none()).await;

@@ -10,7 +10,9 @@ use super::keys::Keys;
 use super::wrong_key::is_wrong_type;
 use super::{RedisStore, scripts};
 use crate::message::{MessageId, QueueName, Record, State};
-use crate::store::{BATCH_MAX, Counts, DueAhead, Inspect, Operation, Overview, Page, StoreResult};
+use crate::store::{
+    BATCH_MAX, Counts, DueAhead, Ended, Inspect, Operation, Overview, Page, StoreResult,
+};
 
 pub(super) fn command(name: &str, key: &str) -> Cmd {
     let mut command = redis::cmd(name);
@@ -112,6 +114,15 @@ impl Inspect for RedisStore {
             .payload_starts(&k, &entries, page.payload_max, true)
             .await?;
         self.records(&k, entries, payloads).await
+    }
+
+    async fn ended(
+        &self,
+        queue: &QueueName,
+        offset: usize,
+        limit: usize,
+    ) -> StoreResult<Vec<Ended>> {
+        self.read_ended(queue, offset, limit).await
     }
 }
 

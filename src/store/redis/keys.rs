@@ -25,7 +25,7 @@ pub(super) const HOLDERS: [(&str, &str); 8] = [
 ];
 
 /// The others, whose type is known.
-const OTHERS: [(&str, &str); 15] = [
+const OTHERS: [(&str, &str); 16] = [
     ("dedup", "zset"),
     ("hosts", "zset"),
     ("hosts:info", "hash"),
@@ -34,6 +34,7 @@ const OTHERS: [(&str, &str); 15] = [
     ("headers", "hash"),
     ("history", "hash"),
     ("stats", "hash"),
+    ("ended", "list"),
     ("limits", "zset"),
     ("limited", "zset"),
     ("limited:at", "hash"),
@@ -218,6 +219,8 @@ pub(super) struct Keys {
     pub dead: String,
     /// hash: totals.
     pub stats: String,
+    /// list: how messages ended, latest first.
+    pub ended: String,
     /// zset: id -> unix seconds until which a send with it finds it there.
     pub dedup: String,
     /// zset: id -> unix seconds since which it is moving to or from another store.
@@ -265,6 +268,7 @@ impl Keys {
             "history" => |k| &k.history,
             "dead" => |k| &k.dead,
             "stats" => |k| &k.stats,
+            "ended" => |k| &k.ended,
             "dedup" => |k| &k.dedup,
             "moving" => |k| &k.moving,
             "moving:was" => |k| &k.moving_was,
@@ -308,6 +312,7 @@ impl Keys {
             history: key("history"),
             dead: key("dead"),
             stats: key("stats"),
+            ended: key("ended"),
             dedup: key("dedup"),
             moving: key("moving"),
             moving_was: key("moving:was"),

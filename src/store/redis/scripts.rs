@@ -141,6 +141,7 @@ scripts! {
     ACK_AND_SEND = "ack_and_send";
     NACK = "nack";
     REJECT = "reject";
+    KEEP_ENDED = "keep_ended";
     EXTEND = "extend";
     RELEASE = "release";
     COLLECT_GARBAGE = "collect_garbage";

@@ -1,10 +1,10 @@
 //! How deliveries end: one script for each way, all of a batch in one round trip. An ack that takes
 //! messages along is a call of its own, since it may be refused for lack of memory alone.
 
-use crate::store::Operation;
-use crate::store::Settle;
+use crate::store::{Ended, Operation, Settle};
 use async_trait::async_trait;
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::Cmd;
 
@@ -49,6 +49,15 @@ impl Settle for RedisStore {
             result.extend(self.settle_step(queue, step).await?);
         }
         Ok(result)
+    }
+
+    async fn keep_ended(
+        &self,
+        queue: &QueueName,
+        ended: &[(Ended, Duration)],
+        keep: usize,
+    ) -> StoreResult<()> {
+        self.write_ended(queue, ended, keep).await
     }
 
     fn can_send_along(&self, from: &QueueName, to: &QueueName) -> bool {

@@ -6,10 +6,12 @@ use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::queue::{QueueRow, code, count, signed, state, text, unsigned};
-use super::{SqliteStore, overview};
+use super::{SqliteStore, ended, overview};
 use crate::message::{MessageId, QueueName, Record, State};
 use crate::store::common::{headers, history};
-use crate::store::{BATCH_MAX, Counts, DueAhead, Inspect, Operation, Overview, Page, StoreResult};
+use crate::store::{
+    BATCH_MAX, Counts, DueAhead, Ended, Inspect, Operation, Overview, Page, StoreResult,
+};
 
 #[async_trait]
 impl Inspect for SqliteStore {
@@ -73,6 +75,19 @@ impl Inspect for SqliteStore {
             list(connection, row, state, page)
         });
         Ok(records.await?.unwrap_or_default())
+    }
+
+    async fn ended(
+        &self,
+        queue: &QueueName,
+        offset: usize,
+        limit: usize,
+    ) -> StoreResult<Vec<Ended>> {
+        let limit = limit.min(BATCH_MAX);
+        let ended = self.read_queue(Operation::List, queue, move |connection, row| {
+            ended::list(connection, row, offset, limit)
+        });
+        Ok(ended.await?.unwrap_or_default())
     }
 }
 

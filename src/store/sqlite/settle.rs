@@ -8,10 +8,10 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::error::Failure;
 use super::queue::{QueueTx, code, signed, text, waiting_state};
 use super::transaction::TxOptions;
-use super::{DiskReserve, SqliteStore, send};
+use super::{DiskReserve, SqliteStore, ended, send};
 use crate::message::{Attempt, Claim, Outgoing, QueueName, State};
 use crate::store::common::{append_history, by_queue, ms, settle_steps};
-use crate::store::{Operation, Settle, Settled, Settlement, StoreResult};
+use crate::store::{BATCH_MAX, Ended, Operation, Settle, Settled, Settlement, StoreResult};
 
 /// A message in unack whose lease is the asker's.
 pub(super) struct Held {
@@ -230,6 +230,24 @@ impl Settle for SqliteStore {
             );
         }
         Ok(answers)
+    }
+
+    async fn keep_ended(
+        &self,
+        queue: &QueueName,
+        ended: &[(Ended, Duration)],
+        keep: usize,
+    ) -> StoreResult<()> {
+        if keep == 0 {
+            return Ok(());
+        }
+        for step in ended.chunks(BATCH_MAX) {
+            let step = step.to_vec();
+            let work = move |tx: &mut QueueTx<'_>| ended::keep(tx, &step, keep);
+            self.transact(Operation::KeepEnded, queue, TxOptions::PASSING, work)
+                .await?;
+        }
+        Ok(())
     }
 
     fn can_send_along(&self, _from: &QueueName, _to: &QueueName) -> bool {

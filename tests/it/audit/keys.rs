@@ -306,6 +306,7 @@ async fn a_key_of_a_wrong_type_is_named_and_the_rest_is_mended() {
         "history",
         "moving:was",
         "stats",
+        "ended",
         "dedup",
         "hosts",
     ];

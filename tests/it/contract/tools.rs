@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use dqhost::message::{Attempt, Claim, Delivery, Due, MessageId, NewMessage, QueueName, State};
-use dqhost::store::{Advanced, First, Overview, Reservation, Settled, Settlement, Store};
+use dqhost::store::{
+    Advanced, End, Ended, First, Overview, Reservation, Settled, Settlement, Store,
+};
 
 use crate::support::PATIENCE;
 
@@ -85,6 +87,21 @@ pub(crate) fn nack(delay: Option<Duration>) -> Settlement {
     Settlement::Nack {
         delay,
         attempt: attempt("not now"),
+    }
+}
+
+/// How a message ended, as a host says it.
+pub(crate) fn ended(id: &str, end: End) -> Ended {
+    Ended {
+        id: id.into(),
+        at_ms: 0,
+        end,
+        attempt: 2,
+        duration_ms: 12,
+        host: "host".to_owned(),
+        handler: "ab12".to_owned(),
+        class: String::new(),
+        reason: String::new(),
     }
 }
 

@@ -106,7 +106,7 @@ fn world() -> impl Strategy<Value = Vec<(String, Content)>> {
     for name in ["pending", "unack", "dead", "dedup", "moving", "hosts"] {
         add(name, scored().boxed());
     }
-    for name in ["ready", "retry"] {
+    for name in ["ready", "retry", "ended"] {
         add(name, list().boxed());
     }
     add("garbage", set().boxed());

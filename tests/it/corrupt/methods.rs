@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use dqhost::message::{Due, MessageId, NewMessage, QueueName, State};
 use dqhost::store::{
-    First, HOST_SILENCE, HostInfo, Limits, Page, Peer, Reservation, Retention, Settled, Settlement,
-    Store, StoreError, StoreResult,
+    End, First, HOST_SILENCE, HostInfo, Limits, Page, Peer, Reservation, Retention, Settled,
+    Settlement, Store, StoreError, StoreResult,
 };
 
 use crate::contract::settle::outbox::{ack_with, other, to};
-use crate::contract::tools::{LONG, SHORT, nack, reject};
+use crate::contract::tools::{LONG, SHORT, ended, nack, reject};
 
 /// Bytes that an answer about a few messages takes at most, as it is printed here.
 const ANSWER_MAX: usize = 1 << 20;
@@ -55,6 +55,9 @@ pub(super) async fn look(store: &dyn Store, queue: &QueueName, ids: &[MessageId]
     }
     check("hosts", store.hosts(queue, HOST_SILENCE).await);
     check("queues", store.queues().await);
+    for (offset, limit) in [(0, 10), (1, usize::MAX), (usize::MAX, 0)] {
+        check("ended", store.ended(queue, offset, limit).await);
+    }
     for id in ids {
         check("get", store.get(queue, id).await);
     }
@@ -134,6 +137,8 @@ pub(super) async fn steer(store: &dyn Store, queue: &QueueName, ids: &[MessageId
         store.delete_dead(queue, &ids[..ids.len() / 2]).await,
     );
     check("cancel", store.cancel(queue, ids).await);
+    let told = (ended("a", End::Died), SHORT);
+    check("keep ended", store.keep_ended(queue, &[told], 3).await);
     for paused in [true, false] {
         check("pause", store.set_paused(queue, paused).await);
     }

@@ -23,7 +23,7 @@ fn spoil(server: &RedisServer) {
         for key in ["pending", "unack", "dead", "dedup", "moving", "hosts"] {
             add("ZADD", key, vec![score, id]);
         }
-        for key in ["ready", "retry"] {
+        for key in ["ready", "retry", "ended"] {
             add("RPUSH", key, vec![id]);
         }
         add("SADD", "garbage", vec![id]);
@@ -89,7 +89,7 @@ fn check(args: &[&str], output: &Output) {
     assert!(out.len() + err.len() < 1 << 20, "{args:?} prints too much");
 }
 
-const COMMANDS: [&[&str]; 32] = [
+const COMMANDS: [&[&str]; 34] = [
     &["stats"],
     &["stats", "--json"],
     &["list", "pending"],
@@ -97,6 +97,8 @@ const COMMANDS: [&[&str]; 32] = [
     &["list", "unack"],
     &["list", "retry"],
     &["list", "dead", "--json"],
+    &["list", "ended"],
+    &["list", "ended", "-o", "wide"],
     &["list", "ready", "--json", "--offset", "3", "--limit", "5"],
     &["list", "ready", "--offset", "18446744073709551614"],
     &["dead", "list"],

@@ -1,6 +1,7 @@
 //! The rows of a file hold anything: it may come from anywhere.
 
 use dqhost::message::{Due, MessageId, NewMessage};
+use dqhost::store::End;
 use dqhost::store::prelude::*;
 use dqhost::store::sqlite::{SqliteOptions, SqliteStore};
 use proptest::prelude::*;
@@ -132,6 +133,8 @@ fn spoilt() -> impl Strategy<Value = Spoilt> {
         1 => change("hosts", &["beat_ms"], number().boxed(), false),
         1 => change("dedup", &["until_ms"], number().boxed(), false),
         1 => change("dedup", &["id"], blob(&IDS).boxed(), true),
+        1 => change("ended", &["last"], number().boxed(), false),
+        1 => change("ended", &["lines"], blob(&VALUES).boxed(), true),
     ]
 }
 
@@ -159,6 +162,8 @@ async fn make(path: &std::path::Path) -> Vec<MessageId> {
         .send(&other("fine"), &[NewMessage::new("x")])
         .await
         .unwrap();
+    let told = (ended("a", End::Acked), LONG);
+    store.keep_ended(&queue(), &[told], 10).await.unwrap();
     let host = dqhost::store::HostInfo {
         id: "h".to_owned(),
         version: String::new(),

@@ -11,7 +11,7 @@ use dqhost::message::{
 };
 use dqhost::store::prelude::*;
 use dqhost::store::{
-    Advanced, Audit, AuditReport, Cancelled, Counts, DueAhead, HostInfo, LimitedReservation,
+    Advanced, Audit, AuditReport, Cancelled, Counts, DueAhead, Ended, HostInfo, LimitedReservation,
     Limits, Overview, Page, Peer, Redriven, Rescheduled, Reservation, Retention, SeenHost, Settled,
     Settlement, StoreResult, Subscription,
 };
@@ -231,6 +231,15 @@ impl Settle for Mistaken {
         Ok(answers)
     }
 
+    async fn keep_ended(
+        &self,
+        queue: &QueueName,
+        ended: &[(Ended, Duration)],
+        keep: usize,
+    ) -> StoreResult<()> {
+        self.inner.keep_ended(queue, ended, keep).await
+    }
+
     fn can_send_along(&self, from: &QueueName, to: &QueueName) -> bool {
         self.inner.can_send_along(from, to)
     }
@@ -290,6 +299,15 @@ impl Inspect for Mistaken {
             .into_iter()
             .map(|record| self.without_payload(record))
             .collect())
+    }
+
+    async fn ended(
+        &self,
+        queue: &QueueName,
+        offset: usize,
+        limit: usize,
+    ) -> StoreResult<Vec<Ended>> {
+        self.inner.ended(queue, offset, limit).await
     }
 }
 

@@ -69,9 +69,10 @@ fn structures(k: &Keys) -> [(&String, u32, Kind); 13] {
 }
 
 /// Those that hold none.
-fn others(k: &Keys) -> [(&String, &'static str); 6] {
+fn others(k: &Keys) -> [(&String, &'static str); 7] {
     [
         (&k.stats, "hash"),
+        (&k.ended, "list"),
         (&k.dedup, "zset"),
         (&k.moving_peer, "hash"),
         (&k.paused, "string"),
