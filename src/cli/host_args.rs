@@ -13,10 +13,14 @@ use super::queue_limits::QueueLimitsArgs;
 use super::sandbox::SandboxArgs;
 use super::screen::ScreenArgs;
 use super::{StoreArgs, Usage, number, time};
+use crate::host::QueueSettings;
 use crate::message::{NewMessage, QueueName, RETRIES_MAX};
 
 /// More slots than this are refused: each reserves address space for its memory.
 pub(super) const SLOTS_MAX: u64 = 4096;
+
+/// Of more messages than this it is not kept how they ended: whoever asks for one looks through all.
+const KEEP_ENDED_MAX: u64 = 100_000;
 
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
@@ -105,6 +109,13 @@ pub(super) struct DeliveryArgs {
     #[arg(long, value_name = "N", env = "DQHOST_DEAD_MAX",
         value_parser = number::from::<u32>(0..=u32::MAX.into()))]
     pub dead_max: Option<u32>,
+    /// Keep how so many messages ended, the latest of each queue
+    ///
+    /// `dqhost get ID` and `dqhost list ended` show it. With 0 this host keeps nothing of the kind.
+    #[arg(long, value_name = "N", default_value_t = QueueSettings::KEEP_ENDED_DEFAULT,
+        env = "DQHOST_KEEP_ENDED",
+        value_parser = number::from::<usize>(0..=KEEP_ENDED_MAX))]
+    pub keep_ended: usize,
     #[command(flatten)]
     pub limits: QueueLimitsArgs,
 }

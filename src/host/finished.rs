@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::ServedQueue;
+use super::ended::Note;
 use super::in_flight::InFlightId;
 use crate::clock::Clock;
 use crate::message::{Attempt, Claim, Outgoing};
@@ -65,6 +66,26 @@ impl Finished {
             &served.settings.backoff,
             fastrand::f64(),
         )
+    }
+
+    /// How the message ended, if it has.
+    pub(super) fn note(self, settlement: &Settlement, at: Instant) -> Option<Note> {
+        let is_last = self.attempt >= self.attempts_max;
+        let failure = match settlement {
+            Settlement::Ack { .. } => None,
+            Settlement::Nack { .. } if !is_last => return None,
+            Settlement::Nack { attempt, .. } | Settlement::Reject { attempt } => {
+                Some((attempt.class.clone(), attempt.reason.clone()))
+            }
+        };
+        Some(Note {
+            id: self.claim.id,
+            at,
+            attempt: self.attempt,
+            duration: self.report.duration,
+            handler: self.handler,
+            failure,
+        })
     }
 
     /// How long ago the first attempt of the message began. None if the store does not tell: then the

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
+use super::ended::EndedNotes;
 use super::in_flight::InFlight;
 use super::requeued::Requeued;
 use super::slots::SlotUser;
@@ -19,6 +20,7 @@ pub(super) struct ServedQueue {
     pub(super) settings: QueueSettings,
     pub(super) in_flight: InFlight,
     pub(super) requeued: Requeued,
+    pub(super) ended: EndedNotes,
     pub(super) times: Arc<Times>,
     pub(super) slots: Arc<SlotUser>,
     /// Of its long handlers.
@@ -126,6 +128,7 @@ impl HostQueues {
             handler,
             in_flight: InFlight::default(),
             requeued: Requeued::default(),
+            ended: EndedNotes::default(),
             times: times.unwrap_or_default(),
             slots: shared.slots.add_user(&served.settings),
             settings: served.settings,

@@ -21,6 +21,8 @@ pub struct QueueSettings {
     pub retries_default: u32,
     /// Which dead letters are kept.
     pub retention: Retention,
+    /// Of how many messages of the queue the store keeps how they ended, the latest; none with zero.
+    pub keep_ended: usize,
     /// The most slots of the host that the queue may use, at least 1; none for all.
     pub slots: Option<usize>,
     /// The queue's share of the slots while others want some too: twice the weight, twice the slots. At
@@ -32,6 +34,11 @@ pub struct QueueSettings {
     pub limits: Limits,
 }
 
+impl QueueSettings {
+    /// How many messages [`keep_ended`](Self::keep_ended) means unless it is set.
+    pub const KEEP_ENDED_DEFAULT: usize = 1000;
+}
+
 impl Default for QueueSettings {
     fn default() -> Self {
         Self {
@@ -40,6 +47,7 @@ impl Default for QueueSettings {
             give_up_after: None,
             retries_default: NewMessage::RETRIES_DEFAULT,
             retention: Retention::ALL,
+            keep_ended: Self::KEEP_ENDED_DEFAULT,
             slots: None,
             weight: 1,
             schedules: Vec::new(),

@@ -3,14 +3,13 @@
 //! a moment for more of them, since what it costs depends little on how many it brings.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::ServedQueue;
 use super::error_backoff::ErrorBackoff;
 use super::finished::Finished;
-use super::record;
+use super::{ServedQueue, record, tell};
 use crate::store::{BATCH_MAX, Settled, StoreResult};
 use crate::verdict::Outcome;
 
@@ -18,8 +17,16 @@ use crate::verdict::Outcome;
 /// count whole milliseconds.
 const GATHER: Duration = Duration::from_millis(1);
 
-/// Settles what one queue's handlers bring, until all senders are gone.
-pub(super) async fn settle(served: Arc<ServedQueue>, mut finished: UnboundedReceiver<Finished>) {
+/// Settles what one queue's handlers bring, until all senders are gone, and tells how messages ended.
+pub(super) async fn settle(served: Arc<ServedQueue>, finished: UnboundedReceiver<Finished>) {
+    let settled = async {
+        settle_all(&served, finished).await;
+        served.ended.end();
+    };
+    tokio::join!(settled, tell::tell(&served));
+}
+
+async fn settle_all(served: &ServedQueue, mut finished: UnboundedReceiver<Finished>) {
     let mut batch = Vec::new();
     let mut are_many = false;
     while finished.recv_many(&mut batch, BATCH_MAX).await > 0 {
@@ -37,10 +44,10 @@ pub(super) async fn settle(served: Arc<ServedQueue>, mut finished: UnboundedRece
             .drain(..)
             .partition(|finished| finished.settlement.is_some());
         while !left.is_empty() {
-            left = settle_batch(&served, left).await;
+            left = settle_batch(served, left).await;
         }
         if !released.is_empty() {
-            release(&served, released).await;
+            release(served, released).await;
         }
         served.slots.progress.notify_one();
         served.shared.may_be_empty.notify_one();
@@ -57,7 +64,8 @@ async fn settle_batch(served: &ServedQueue, mut batch: Vec<Finished>) -> Vec<Fin
     }));
     let settle = || shared.store.settle(queue, &settlements);
     let answers = answers(served, &batch, settle).await;
-    let mut left = Vec::new();
+    let (mut left, mut ended) = (Vec::new(), Vec::new());
+    let (keep, now) = (served.settings.keep_ended, Instant::now());
     for ((mut finished, (_, settlement)), answer) in
         batch.into_iter().zip(&settlements).zip(answers)
     {
@@ -74,7 +82,11 @@ async fn settle_batch(served: &ServedQueue, mut batch: Vec<Finished>) -> Vec<Fin
             served.requeued.settled(settlement, is_last);
         }
         record::log(queue, &finished, settlement, answer);
+        if answer == Settled::Done && keep > 0 {
+            ended.extend(finished.note(settlement, now));
+        }
     }
+    served.ended.add(ended, keep);
     left
 }
 

@@ -49,6 +49,7 @@ fn act(operation: Operation) -> Act {
         | Operation::Reserve
         | Operation::ReadPayloads
         | Operation::Settle
+        | Operation::KeepEnded
         | Operation::Count
         | Operation::Leave => Act::Handle,
         // A host that has nothing left to do does not wait for the answer to a heartbeat.

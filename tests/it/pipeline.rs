@@ -44,7 +44,10 @@ fn every_message_of_many_senders_is_acked_once_by_one_of_many_hosts_on_redis() {
     every_message_is_acked_once(&server.url());
     let mut keys: Vec<String> = server.command(&["KEYS", "*"]);
     keys.sort();
-    assert_eq!(keys, ["dqhost:queues", "{dp:default}:stats"]);
+    assert_eq!(
+        keys,
+        ["dqhost:queues", "{dp:default}:ended", "{dp:default}:stats"]
+    );
 }
 
 #[test]

@@ -1,0 +1,105 @@
+//! How messages ended, until the store is told.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::message::MessageId;
+use crate::runtime::Handler;
+use crate::store::{End, Ended};
+
+/// A message that has ended, before anybody is told.
+pub(super) struct Note {
+    pub id: MessageId,
+    pub at: Instant,
+    pub attempt: u32,
+    pub duration: Duration,
+    pub handler: Arc<Handler>,
+    /// Class and reason, if it is dead.
+    pub failure: Option<(String, String)>,
+}
+
+impl Note {
+    /// As the store takes it: how it ended, and how long ago.
+    pub(super) fn told(self, host: &str, now: Instant) -> (Ended, Duration) {
+        let end = if self.failure.is_some() {
+            End::Died
+        } else {
+            End::Acked
+        };
+        let (class, reason) = self.failure.unwrap_or_default();
+        let ended = Ended {
+            id: self.id,
+            // The store says it.
+            at_ms: 0,
+            end,
+            attempt: self.attempt,
+            duration_ms: u64::try_from(self.duration.as_millis()).unwrap_or(u64::MAX),
+            host: host.to_owned(),
+            handler: self.handler.digest().to_owned(),
+            class,
+            reason,
+        };
+        (ended, now.saturating_duration_since(self.at))
+    }
+}
+
+/// What is to be told of a queue.
+#[derive(Default)]
+pub(super) struct EndedNotes {
+    notes: Mutex<VecDeque<Note>>,
+    /// There is something.
+    some: Notify,
+    /// Nothing more comes.
+    over: CancellationToken,
+}
+
+impl EndedNotes {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Note>> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds the latest, and forgets what is more than `keep`.
+    pub(super) fn add(&self, latest: Vec<Note>, keep: usize) {
+        if latest.is_empty() {
+            return;
+        }
+        let mut notes = self.lock();
+        notes.extend(latest);
+        let over = notes.len().saturating_sub(keep);
+        notes.drain(..over);
+        drop(notes);
+        self.some.notify_one();
+    }
+
+    /// Takes what there is.
+    pub(super) fn take(&self) -> VecDeque<Note> {
+        std::mem::take(&mut *self.lock())
+    }
+
+    /// Returns when there may be something, or nothing more comes.
+    pub(super) async fn changed(&self) {
+        tokio::select! {
+            () = self.some.notified() => {}
+            () = self.over.cancelled() => {}
+        }
+    }
+
+    /// Nothing more comes.
+    pub(super) fn end(&self) {
+        self.over.cancel();
+    }
+
+    /// True when nothing more comes.
+    pub(super) fn is_over(&self) -> bool {
+        self.over.is_cancelled()
+    }
+
+    /// Returns when nothing more comes.
+    pub(super) async fn over(&self) {
+        self.over.cancelled().await;
+    }
+}

@@ -1,0 +1,38 @@
+//! Tells the store how messages ended, for those who look: beside the settlements, so that none waits for it.
+//! What ends within a moment goes in one request, and of more than are kept only the latest. After a crash
+//! the last moment is missing, and nothing else depends on it.
+
+use std::time::{Duration, Instant};
+
+use super::{ServedQueue, is_refused};
+
+/// The shortest time between two requests. It bounds what a busy queue pays.
+const TELL_EVERY: Duration = Duration::from_millis(250);
+
+/// Tells the store, until nothing more comes and all is told. What the store refuses is left out.
+pub(super) async fn tell(served: &ServedQueue) {
+    let (notes, keep) = (&served.ended, served.settings.keep_ended);
+    let mut is_warned = false;
+    loop {
+        notes.changed().await;
+        let is_over = notes.is_over();
+        let taken = notes.take();
+        if !taken.is_empty() {
+            let (shared, queue) = (&served.shared, &served.queue);
+            let (host, now) = (&shared.config.host_id, Instant::now());
+            let ended: Vec<_> = taken.into_iter().map(|note| note.told(host, now)).collect();
+            match shared.store.keep_ended(queue, &ended, keep).await {
+                Ok(()) => is_warned = false,
+                Err(error) if is_refused(&error) && !is_warned => {
+                    is_warned = true;
+                    tracing::warn!(%queue, "how its messages ended is not kept: {error}");
+                }
+                Err(_) => {}
+            }
+        }
+        if is_over {
+            return;
+        }
+        let _ = tokio::time::timeout(TELL_EVERY, notes.over()).await;
+    }
+}
