@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
 pub use self::controller::pace;
+pub use self::ended::{
+    ended_ago, ended_candidates, ended_failure, ended_matches, ended_text, ended_took, how_ended,
+};
 pub use self::filter::{Filter, FilterError, group_of};
 pub use self::known::{is_known, not_there};
 pub use self::logs::{LogLevel, LogLine, LogRing};
@@ -21,11 +24,12 @@ pub use self::walk::{Match, WHOLE_PAYLOAD, Walk, matching};
 pub use crate::host::{InFlightDelivery, Quantiles, QueueReport, Stage, Summary};
 use crate::message::{Due, MessageId, NewMessage, QueueName, Record, State};
 pub use crate::store::{
-    Counts, DUE_SPANS_MAX, DueAhead, DueSpan, FailedAt, FailedSample, HostInfo, Overview, SeenHost,
-    Totals,
+    Counts, DUE_SPANS_MAX, DueAhead, DueSpan, End, Ended, FailedAt, FailedSample, HostInfo,
+    Overview, SeenHost, Totals,
 };
 
 pub mod controller;
+mod ended;
 mod filter;
 mod known;
 mod logs;
@@ -204,6 +208,8 @@ pub enum QueryResult {
         query: Query,
         /// All that is known of it.
         record: Option<Arc<Record>>,
+        /// How it ended, if it has and that is kept.
+        ended: Option<Arc<Ended>>,
     },
     /// An answer to [`Query::Due`].
     Due {

@@ -6,9 +6,10 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::dead_try::{TryArgs, dead_try};
-use super::list::{PageArgs, show_page};
+use super::list::show_page;
 use super::open::Missing;
 use super::outcome::{ChangeArgs, Not, Outcomes, Verb, not_dead};
+use super::page::PageArgs;
 use super::which::{Meant, Place, WhichDead};
 use super::{Exit, QueueArg, StoreArgs, Usage, log, number, open, payload};
 use crate::control::{is_known, pace, redrive_to};

@@ -1,14 +1,15 @@
 //! `dqhost list`, and the same for dead letters.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 
 use clap::{Args, ValueEnum};
 
 use super::open::Missing;
+use super::page::{Output, PageArgs};
 use super::table::Table;
-use super::which::{Place, Progress, filter};
-use super::{Exit, QueueArg, StoreArgs, log, number, open, print};
-use crate::control::{Filter, WHOLE_PAYLOAD, Walk};
+use super::which::{Place, Progress};
+use super::{Exit, QueueArg, StoreArgs, list_ended, log, open, print};
+use crate::control::{Filter, Walk};
 use crate::format;
 use crate::message::{QueueName, Record, State};
 use crate::store::{Page, StoreResult};
@@ -22,53 +23,21 @@ enum ListState {
     Unack,
     Retry,
     Dead,
+    Ended,
 }
 
-impl From<ListState> for State {
-    fn from(state: ListState) -> Self {
-        match state {
-            ListState::Pending => Self::Pending,
-            ListState::Ready => Self::Ready,
-            ListState::Unack => Self::Unack,
-            ListState::Retry => Self::Retry,
-            ListState::Dead => Self::Dead,
-        }
+impl ListState {
+    /// None for what is in no state any more.
+    fn state(self) -> Option<State> {
+        Some(match self {
+            Self::Pending => State::Pending,
+            Self::Ready => State::Ready,
+            Self::Unack => State::Unack,
+            Self::Retry => State::Retry,
+            Self::Dead => State::Dead,
+            Self::Ended => return None,
+        })
     }
-}
-
-/// Which part of a list, and how it is printed.
-#[derive(Debug, Clone, Args)]
-pub(super) struct PageArgs {
-    /// List only messages that match this filter
-    ///
-    /// Every word must be found: `word`, `!word`, id:, payload:, reason:, class:, header:.
-    #[arg(long = "match", value_name = "FILTER", value_parser = filter)]
-    filter: Option<Filter>,
-    /// List so many messages at most; 0 lists all
-    #[arg(long, value_name = "N", default_value_t = 50,
-        value_parser = number::from::<usize>(0..=u64::MAX))]
-    limit: usize,
-    /// Pass over so many messages first
-    #[arg(long, value_name = "N", default_value_t = 0,
-        value_parser = number::from::<usize>(0..=u64::MAX))]
-    offset: usize,
-    /// Print a JSON object for each message
-    #[arg(long)]
-    json: bool,
-    /// Choose how messages are printed
-    ///
-    /// wide: a table with a header and times from now, as on a terminal. lines: a line for each message,
-    /// as in a pipe. json: as --json.
-    #[arg(long, short, value_name = "FORMAT", conflicts_with = "json")]
-    output: Option<Output>,
-}
-
-/// How messages are printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
-    Wide,
-    Lines,
-    Json,
 }
 
 /// What prints messages.
@@ -113,33 +82,6 @@ impl Printer {
     }
 }
 
-impl PageArgs {
-    fn output(&self) -> Output {
-        match self.output {
-            _ if self.json => Output::Json,
-            Some(output) => output,
-            None if io::stdout().is_terminal() => Output::Wide,
-            None => Output::Lines,
-        }
-    }
-
-    /// Bytes that are printed of a payload at most, and one more.
-    fn payload_max(&self) -> usize {
-        match self.output() {
-            Output::Json => WHOLE_PAYLOAD,
-            Output::Wide | Output::Lines => print::PAYLOAD_IN_LIST + 1,
-        }
-    }
-
-    /// Messages after which the list ends.
-    fn wanted(&self) -> usize {
-        match self.limit {
-            0 => usize::MAX,
-            limit => limit,
-        }
-    }
-}
-
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {
     /// State to list
@@ -153,7 +95,11 @@ pub(super) struct ListArgs {
 }
 
 pub(super) async fn list(args: ListArgs) -> anyhow::Result<Exit> {
-    show_page(&args.store, &args.queue.queue, args.state.into(), args.page).await
+    let queue = &args.queue.queue;
+    match args.state.state() {
+        Some(state) => show_page(&args.store, queue, state, args.page).await,
+        None => list_ended::show(&args.store, queue, &args.page).await,
+    }
 }
 
 /// Prints a part of one state's messages.

@@ -5,8 +5,10 @@ use std::io::{self, Write};
 use serde_json::Value;
 
 use super::time::rfc3339;
+use crate::control::ended_text;
 use crate::format::json;
 use crate::message::{Attempt, HistoryEntry, Record, Sent, State};
+use crate::store::{End, Ended};
 use crate::text::{payload, printable};
 
 /// Bytes of a payload in a list, and in the view of one message.
@@ -101,6 +103,19 @@ pub(super) fn record(record: &Record) -> io::Result<()> {
                 )?;
             }
         }
+    }
+    Ok(())
+}
+
+/// How a message ended.
+pub(super) fn ended(ended: &Ended, now_ms: u64) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "id            {}", printable(ended.id.as_str()))?;
+    writeln!(out, "state         {}", ended_text(ended, now_ms))?;
+    writeln!(out, "ended         {}", rfc3339(ended.at_ms))?;
+    writeln!(out, "handler       {}", printable(&ended.handler))?;
+    if ended.end == End::Died {
+        writeln!(out, "since then    redriven or deleted")?;
     }
     Ok(())
 }

@@ -5,7 +5,8 @@ use std::io::{self, IsTerminal, Write};
 use clap::Args;
 
 use crate::control::{
-    Filter, FilterError, Match, PREFIX_LOOKED_AT_MAX, candidates, matching, prefix_of_id,
+    Candidates, Filter, FilterError, Match, PREFIX_LOOKED_AT_MAX, candidates, ended_candidates,
+    matching, prefix_of_id,
 };
 use crate::message::{MessageId, QueueName, State};
 use crate::store::{Store, StoreResult};
@@ -203,25 +204,45 @@ impl Place<'_> {
             return Ok(None);
         };
         let found = candidates(self.store, (self.queue, states), &prefix).await?;
-        let ids: Vec<&str> = found.ids.iter().map(MessageId::as_str).collect();
-        let more = if found.is_more { ", ..." } else { "" };
-        let looked_at = grouped(PREFIX_LOOKED_AT_MAX as u64);
-        match (&ids[..], found.is_partial) {
-            ([], false) => Ok(None),
-            ([id], false) => Ok(Some((*id).into())),
-            ([], true) => anyhow::bail!(
-                "no id begins with {id} among the {looked_at} messages that were looked at; there \
+        one_of(id, &found)
+    }
+
+    /// The one message whose id begins so among those of which it is kept how they ended. An error if there
+    /// are several.
+    pub(super) async fn ended_begins_with(
+        &self,
+        id: &MessageId,
+    ) -> anyhow::Result<Option<MessageId>> {
+        let Some(prefix) = prefix_of_id(id.as_str()) else {
+            return Ok(None);
+        };
+        one_of(
+            id,
+            &ended_candidates(self.store, self.queue, &prefix).await?,
+        )
+    }
+}
+
+/// The one candidate for the beginning of an id, if there is one. An error if there are several, or may be.
+fn one_of(id: &MessageId, found: &Candidates) -> anyhow::Result<Option<MessageId>> {
+    let ids: Vec<&str> = found.ids.iter().map(MessageId::as_str).collect();
+    let more = if found.is_more { ", ..." } else { "" };
+    let looked_at = grouped(PREFIX_LOOKED_AT_MAX as u64);
+    match (&ids[..], found.is_partial) {
+        ([], false) => Ok(None),
+        ([id], false) => Ok(Some((*id).into())),
+        ([], true) => anyhow::bail!(
+            "no id begins with {id} among the {looked_at} messages that were looked at; there \
                  are more, so give the whole id"
-            ),
-            ([one], true) => anyhow::bail!(
-                "{id} is the beginning of {one}, and only {looked_at} messages were looked at; if \
+        ),
+        ([one], true) => anyhow::bail!(
+            "{id} is the beginning of {one}, and only {looked_at} messages were looked at; if \
                  that is the one, give the whole id"
-            ),
-            (several, _) => anyhow::bail!(
-                "{id} is the beginning of several ids: give more of it. They are {}{more}",
-                several.join(", ")
-            ),
-        }
+        ),
+        (several, _) => anyhow::bail!(
+            "{id} is the beginning of several ids: give more of it. They are {}{more}",
+            several.join(", ")
+        ),
     }
 }
 

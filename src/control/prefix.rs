@@ -14,7 +14,7 @@ pub const CANDIDATES_MAX: usize = 8;
 const PREFIX_MIN: usize = 8;
 
 /// A UUID as text.
-const UUID_LEN: usize = 36;
+pub(super) const UUID_LEN: usize = 36;
 
 /// The ids that begin so.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::time::rfc3339;
 use crate::message::{QueueName, RETRIES_MAX, Record, Sent, State};
-use crate::store::{Overview, SeenHost};
+use crate::store::{Ended, Overview, SeenHost};
 use crate::text::printable_json;
 
 /// JSON as it is printed.
@@ -55,6 +55,23 @@ pub(crate) fn retries(record: &Record) -> u32 {
         _ => record.attempts,
     };
     used.saturating_add(record.retries_left).min(RETRIES_MAX)
+}
+
+/// How a message ended.
+pub(crate) fn ended(ended: &Ended) -> Value {
+    let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    json!({
+        "id": ended.id,
+        "state": ended.end,
+        "at_ms": ended.at_ms,
+        "at": rfc3339(ended.at_ms),
+        "attempts": ended.attempt,
+        "duration_ms": ended.duration_ms,
+        "host": ended.host,
+        "handler": ended.handler,
+        "class": some(&ended.class),
+        "reason": some(&ended.reason),
+    })
 }
 
 /// A record as JSON: the payload as text when it is text, else as base64. `send --ndjson` takes it.

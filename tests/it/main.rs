@@ -24,6 +24,7 @@ mod dev;
 mod docs;
 mod doctor;
 mod dropped;
+mod ended;
 mod expiry;
 mod file;
 mod first_handler;
