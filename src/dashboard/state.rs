@@ -264,6 +264,7 @@ impl State {
             record: None,
             is_gone: false,
             end: None,
+            ended: None,
             view: PayloadView::Json,
             scroll: 0,
         });

@@ -192,11 +192,18 @@ impl State {
             self.queue = self.snapshot.queues.first().map(|queue| queue.name.clone());
         }
         self.screen.refresh(self);
-        if let (Some(opened), QueryResult::Message { query, record }) =
-            (&mut self.opened, &self.snapshot.result)
+        if let (
+            Some(opened),
+            QueryResult::Message {
+                query,
+                record,
+                ended,
+            },
+        ) = (&mut self.opened, &self.snapshot.result)
             && *query == self.query
         {
             opened.is_gone = record.is_none();
+            opened.ended.clone_from(ended);
             if opened.is_gone && opened.end.is_none() {
                 opened.end = end_in_log(&self.logs, opened.id.as_str());
             }

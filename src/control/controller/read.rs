@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Controller, Shared, lock};
-use crate::control::{Query, QueryResult, QueueView, READ_EVERY, Searched, scan};
+use crate::control::{Query, QueryResult, QueueView, READ_EVERY, Searched, how_ended, scan};
 use crate::message::QueueName;
 use crate::store::{HOST_SILENCE, Store, StoreError, StoreResult};
 
@@ -225,7 +225,15 @@ pub(super) async fn answer(store: &dyn Store, query: Query) -> StoreResult<Query
         }
         Query::Message { queue, id } => {
             let record = store.get(queue, id).await?.map(Arc::new);
-            QueryResult::Message { record, query }
+            let ended = match &record {
+                Some(_) => None,
+                None => how_ended(store, queue, id).await?.map(Arc::new),
+            };
+            QueryResult::Message {
+                record,
+                ended,
+                query,
+            }
         }
         Query::Due { queue, span, spans } => {
             let ahead = match store.due_ahead(queue, *span, *spans).await {

@@ -8,7 +8,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
-use crate::control::{LISTED_PAYLOAD_MAX, Query};
+use crate::control::{End, LISTED_PAYLOAD_MAX, Query, ended_text};
 use crate::dashboard::keymap::{Action, Scope};
 use crate::dashboard::state::{Effect, Opened, PayloadView, Screen, State, scrolled};
 use crate::dashboard::theme::Theme;
@@ -131,7 +131,7 @@ fn text(theme: Theme, opened: &Opened, now_ms: u64, width: usize) -> Vec<Line<'s
         Span::styled(id, theme.accent()),
     ])];
     if opened.is_gone {
-        lines.push(how_it_ended(theme, opened));
+        lines.push(how_it_ended(theme, opened, now_ms));
     }
     let Some(record) = opened.record.as_deref() else {
         if !opened.is_gone {
@@ -153,7 +153,14 @@ fn text(theme: Theme, opened: &Opened, now_ms: u64, width: usize) -> Vec<Line<'s
 }
 
 /// What became of a message that the queue no longer has.
-fn how_it_ended(theme: Theme, opened: &Opened) -> Line<'static> {
+fn how_it_ended(theme: Theme, opened: &Opened, now_ms: u64) -> Line<'static> {
+    if let Some(ended) = &opened.ended {
+        let text = ended_text(ended, now_ms);
+        return match ended.end {
+            End::Acked => Line::styled(text, theme.good()),
+            End::Died => Line::raw(format!("{text}; redriven or deleted since")),
+        };
+    }
     if let Some(end) = &opened.end {
         return Line::styled(end.clone(), theme.good());
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ratatui_textarea::TextArea;
 
 use super::question::Question;
-use crate::control::{Command, Filter};
+use crate::control::{Command, Ended, Filter};
 use crate::dashboard::keymap::Scope;
 use crate::message::{MessageId, QueueName, Record};
 
@@ -53,6 +53,8 @@ pub struct Opened {
     pub is_gone: bool,
     /// How it ended, if this host's log tells it.
     pub end: Option<String>,
+    /// How it ended, if the store tells it.
+    pub ended: Option<Arc<Ended>>,
     /// How its payload is shown.
     pub view: PayloadView,
     /// Lines that are scrolled past.

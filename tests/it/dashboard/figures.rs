@@ -6,8 +6,8 @@ use std::time::Duration;
 use crossterm::event::{KeyCode, KeyModifiers};
 use dqhost::control::controller::Controller;
 use dqhost::control::{
-    Command, DueAhead, DueSpan, Filter, HostInfo, LogLevel, LogRing, Query, QueryResult, QueueView,
-    SEARCHED_MAX, Searched, SeenHost, Snapshot,
+    Command, DueAhead, DueSpan, End, Ended, Filter, HostInfo, LogLevel, LogRing, Query,
+    QueryResult, QueueView, SEARCHED_MAX, Searched, SeenHost, Snapshot,
 };
 use dqhost::dashboard::picture;
 use dqhost::message::{Due, NewMessage, QueueName, State as In};
@@ -334,6 +334,36 @@ fn a_message_that_was_acked_is_called_acked() {
     assert!(text.contains("acked by a host of orders"), "{text}");
     let text = gone(Some(In::Dead), "");
     assert!(text.contains("redriven or deleted"), "{text}");
+}
+
+#[test]
+fn a_message_that_is_gone_says_how_it_ended_if_the_store_tells_it() {
+    let mut sample = Sample::new(theme(), (120, 40));
+    sample.type_in("2");
+    sample.enter();
+    let mut shown = |end| {
+        sample.change(|snapshot| {
+            let QueryResult::Message { record, ended, .. } = &mut snapshot.result else {
+                panic!("there is a message");
+            };
+            *record = None;
+            *ended = Some(Arc::new(Ended {
+                at_ms: NOW_MS - 60_000,
+                ..crate::contract::tools::ended("x", end)
+            }));
+        });
+        text(&mut sample)
+    };
+    let text = shown(End::Acked);
+    assert!(
+        text.contains("acked 1m 00s ago in 12ms, attempt 2, by host host"),
+        "{text}"
+    );
+    let text = shown(End::Died);
+    assert!(
+        text.contains("died 1m 00s ago after 12ms") && text.contains("redriven or deleted since"),
+        "{text}"
+    );
 }
 
 /// The times at which the store was read until the list has the message, counted from the first

@@ -393,6 +393,7 @@ fn seen(query: &Query) -> QueryResult {
         }
         Query::Message { id: wanted, .. } if wanted.as_str() == "x" => QueryResult::Message {
             record: None,
+            ended: None,
             query,
         },
         Query::Message { id: wanted, .. } => {
@@ -407,6 +408,7 @@ fn seen(query: &Query) -> QueryResult {
             );
             QueryResult::Message {
                 record: Some(Arc::new(record)),
+                ended: None,
                 query,
             }
         }
