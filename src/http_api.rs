@@ -30,6 +30,7 @@ mod access;
 mod answer;
 mod body;
 mod clients;
+mod get;
 mod guard;
 mod health;
 mod list;
@@ -82,6 +83,8 @@ struct Shared {
     health: StoreHealth,
     /// Pages that may be read now.
     pages: Semaphore,
+    /// True when the API is told to stop.
+    stop: watch::Receiver<bool>,
     /// The store did not answer the last request that asked it.
     is_failing: AtomicBool,
 }
@@ -102,6 +105,7 @@ impl HttpApi {
             host: self.host,
             health: StoreHealth::default(),
             pages: Semaphore::new(list::PAGES_AT_A_TIME),
+            stop: stop.clone(),
             is_failing: AtomicBool::new(false),
         });
         server::serve(listener, router(shared), self.certificate, stop).await;
@@ -155,7 +159,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/queues/{queue}/pause", post(queues::pause))
         .route("/queues/{queue}/resume", post(queues::resume))
         .route("/queues/{queue}/messages", get(list::list).post(send::send))
-        .route("/queues/{queue}/messages/{id}", get(messages::get))
+        .route("/queues/{queue}/messages/{id}", get(get::get))
         .route(
             "/queues/{queue}/messages/{id}/cancel",
             post(messages::cancel),

@@ -9,6 +9,7 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use tokio_util::sync::CancellationToken;
 
 use super::Shared;
 use super::clients::{ClientKey, UnderWay};
@@ -19,11 +20,18 @@ use super::tokens::Grant;
 /// How long a request may take in all.
 const REQUEST_LIMIT: Duration = Duration::from_mins(1);
 
+/// How long a request may wait for the end of a message.
+pub(super) const WAIT_MAX: Duration = Duration::from_mins(1);
+
 /// Paths that need no token: programs that watch a process have none.
 const OPEN_PATHS: [&str; 2] = ["/livez", "/readyz"];
 
 /// What browsers tell of where a request comes from.
 const SEC_FETCH_SITE: &str = "sec-fetch-site";
+
+/// Cancelled when the client has gone, or has its answer.
+#[derive(Debug, Clone)]
+pub(super) struct ClientGone(pub CancellationToken);
 
 /// What the client that asks may do; none where no tokens are needed.
 #[derive(Debug, Clone)]
@@ -37,10 +45,14 @@ pub(super) async fn guard(
     next: Next,
 ) -> Response {
     let has_encoding = request.headers().contains_key(header::TRANSFER_ENCODING);
+    let gone = CancellationToken::new();
+    request.extensions_mut().insert(ClientGone(gone.clone()));
+    let _gone = gone.drop_guard();
+    let limit = limit(&request);
     let mut response = match admit(&shared, &mut request) {
         Ok(under_way) => {
             let task = tokio::spawn(async move {
-                let response = tokio::time::timeout(REQUEST_LIMIT, next.run(request)).await;
+                let response = tokio::time::timeout(limit, next.run(request)).await;
                 drop(under_way);
                 response
             });
@@ -48,7 +60,7 @@ pub(super) async fn guard(
                 Ok(Ok(response)) => response,
                 Ok(Err(_)) => Problem::try_again(
                     StatusCode::SERVICE_UNAVAILABLE,
-                    format!("it was not done within {REQUEST_LIMIT:?}; some of it may have been"),
+                    format!("it was not done within {limit:?}; some of it may have been"),
                 )
                 .into_response(),
                 Err(_) => {
@@ -73,6 +85,16 @@ pub(super) async fn guard(
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
+}
+
+/// How long a request may take: one that waits for the end of a message, so much longer.
+fn limit(request: &Request) -> Duration {
+    let query = request.uri().query();
+    if query.is_some_and(|query| query.contains("wait=")) {
+        REQUEST_LIMIT + WAIT_MAX
+    } else {
+        REQUEST_LIMIT
+    }
 }
 
 fn admit(shared: &Shared, request: &mut Request) -> Result<UnderWay, Problem> {

@@ -1,4 +1,4 @@
-//! One message: get, cancel, reschedule; and one dead letter: redrive, delete.
+//! What is done to one message: cancel, reschedule; and to one dead letter: redrive, delete.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::json;
 use utoipa::ToSchema;
 
-use super::access::{OfMessage, ToOperate, ToView};
+use super::access::{OfMessage, ToOperate};
 use super::problem::Problem;
 use super::schemas::{AnyProblem, BodyProblem};
 use super::{Answer, Shared, answer, schemas};
@@ -21,20 +21,6 @@ use crate::store::{Cancelled, Redriven, Rescheduled};
 
 /// Bytes of a body that says only when a message is due.
 const TIMING_MAX: usize = 16 * 1024;
-
-/// Show one message
-#[utoipa::path(
-    get,
-    path = "/queues/{queue}/messages/{id}",
-    tag = "messages",
-    params(("queue" = String, Path, description = "Name of the queue"), ("id" = String, Path, description = "Id of the message")),
-    responses((status = 200, description = "The message", body = schemas::Message), AnyProblem)
-)]
-pub(super) async fn get(State(shared): State<Arc<Shared>>, message: OfMessage<ToView>) -> Answer {
-    let record = shared.asked(shared.store.get(&message.queue, &message.id).await)?;
-    let record = record.ok_or_else(|| message.unknown("message"))?;
-    Ok(answer::json(StatusCode::OK, &format::json::record(&record)))
-}
 
 fn in_flight() -> Problem {
     Problem::conflict("a host is handling the message")

@@ -5,7 +5,7 @@ use axum::response::Response;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
-use super::{answer, health, list, messages, metrics, queues, schemas, send};
+use super::{answer, get, health, list, messages, metrics, queues, schemas, send};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -17,7 +17,7 @@ use super::{answer, health, list, messages, metrics, queues, schemas, send};
     paths(
         send::send,
         list::list,
-        messages::get,
+        get::get,
         messages::cancel,
         messages::reschedule,
         messages::redrive,

@@ -76,6 +76,39 @@ pub(super) struct Message {
     history: Vec<serde_json::Value>,
 }
 
+/// How a message ended.
+#[derive(ToSchema)]
+pub(super) struct Ended {
+    /// Its id.
+    id: String,
+    /// `acked`; or `died`, if its dead letter is no longer there either.
+    state: String,
+    /// Unix milliseconds at which it ended.
+    at_ms: u64,
+    /// The same in RFC 3339.
+    at: String,
+    /// Its attempts, the last one included.
+    attempts: u32,
+    /// How long the handler ran in the last attempt.
+    duration_ms: u64,
+    /// The host that ran it.
+    host: String,
+    /// The SHA-256 of the handler that ran it.
+    handler: String,
+    /// What kind of end a failed attempt was.
+    class: Option<String>,
+    /// Why it failed, in words.
+    reason: Option<String>,
+}
+
+/// A message, or how it ended.
+#[derive(ToSchema)]
+#[serde(untagged)]
+pub(super) enum MessageOrEnded {
+    Message(Message),
+    Ended(Ended),
+}
+
 /// A page of messages.
 #[derive(ToSchema)]
 pub(super) struct Page {

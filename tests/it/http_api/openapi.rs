@@ -90,6 +90,7 @@ fn every_path_of_the_document_is_there_and_answers_have_the_shape_that_it_says()
     let dead = format!("/queues/q/dead/{}/redrive", sent["id"].as_str().unwrap());
     let redriven = api.post(&dead, &[], "").is(201).json();
     assert_eq!(keys(&redriven), properties(&document, "Redriven"));
+    assert_eq!(keys(&api.get(&path).json()), properties(&document, "Ended"));
     // Each field of a message is taken, one at a time.
     for field in properties(&document, "NewMessage") {
         let body = match field.as_str() {
