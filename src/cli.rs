@@ -54,6 +54,7 @@ mod number;
 mod open;
 mod outcome;
 mod page;
+mod passed_sockets;
 mod payload;
 mod plans;
 mod print;
@@ -81,6 +82,7 @@ mod watched;
 mod which;
 mod wit;
 
+use passed_sockets::PassedSockets;
 use store_args::{DurabilityArg, QueueArg, RedisArgs, SettingsArgs, StoreArgs};
 
 /// The queue that is meant when none is named.
@@ -247,8 +249,11 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(failure) => return failure.tell(&args),
     };
     config.tell_warnings();
-    if matches!(cli.command, None | Some(Command::Up(_) | Command::Serve(_))) {
+    let is_service = matches!(cli.command, None | Some(Command::Up(_) | Command::Serve(_)));
+    let mut sockets = PassedSockets::default();
+    if is_service {
         hardening::give_up_privileges();
+        sockets = PassedSockets::of_environment();
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -261,7 +266,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             return Exit::Failed.into();
         }
     };
-    let result = runtime.block_on(dispatch(cli, &config));
+    let result = runtime.block_on(dispatch(cli, &config, sockets));
     // A read of stdin cannot be interrupted and must not keep the program alive.
     runtime.shutdown_background();
     match result {
@@ -283,10 +288,14 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     })
 }
 
-async fn dispatch(cli: Cli, config: &config::Config) -> anyhow::Result<Exit> {
+async fn dispatch(
+    cli: Cli,
+    config: &config::Config,
+    sockets: PassedSockets,
+) -> anyhow::Result<Exit> {
     match cli.command {
-        None => up::up(cli.up, config).await,
-        Some(Command::Up(args)) => up::up(*args, config).await,
+        None => up::up(cli.up, config, sockets).await,
+        Some(Command::Up(args)) => up::up(*args, config, sockets).await,
         Some(Command::Send(args)) => send::send(args).await,
         Some(Command::Stats(args)) => stats::stats(args).await,
         Some(Command::Get(args)) => get::get(args).await,
@@ -303,7 +312,7 @@ async fn dispatch(cli: Cli, config: &config::Config) -> anyhow::Result<Exit> {
         Some(Command::New(args)) => new::new(&args),
         Some(Command::Dev(args)) => dev::dev(*args).await,
         Some(Command::Wit(args)) => wit::wit(&args),
-        Some(Command::Serve(args)) => serve::serve(args).await,
+        Some(Command::Serve(args)) => serve::serve(args, sockets).await,
         Some(Command::Token(command)) => token::token(command),
         Some(Command::Top(args)) => screen::top(args).await,
         Some(Command::Keys) => screen::keys(),

@@ -17,7 +17,7 @@ use tokio::sync::{Semaphore, watch};
 use self::body::BodyMemory;
 use self::clients::Clients;
 use self::health::StoreHealth;
-pub use self::listener::{ListenAddr, Listener};
+pub use self::listener::{ListenAddr, Listener, OpenSocket};
 pub use self::openapi::openapi;
 use self::problem::Problem;
 pub use self::tls::{Certificate, SharedCertificate};

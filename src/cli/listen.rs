@@ -1,6 +1,8 @@
 //! The HTTP API as the command line sets it up: beside a host, or alone.
 
+use std::io;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::{Arc, RwLock};
 
 use anyhow::Context;
@@ -9,11 +11,14 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::passed_sockets::PassedSockets;
 use super::service::Progress;
 use super::watched::Kept;
 use super::{StoreArgs, Usage, number, open};
 use crate::files;
-use crate::http_api::{Certificate, FILE_MAX, HostView, HttpApi, ListenAddr, Listener, Tokens};
+use crate::http_api::{
+    Certificate, FILE_MAX, HostView, HttpApi, ListenAddr, Listener, OpenSocket, Tokens,
+};
 use crate::message::PAYLOAD_MAX_DEFAULT;
 use crate::store::Store;
 use crate::store::address::Endpoints;
@@ -31,9 +36,10 @@ pub(super) struct ListenArgs {
     /// Serve the HTTP API at this address
     ///
     /// Use IP:PORT, localhost:PORT or unix:PATH. `dqhost serve` uses 127.0.0.1:7420 if you omit it.
-    /// Other machines can connect only if you give --tokens.
+    /// Other machines can connect only if you give --tokens. systemd is the socket that a service
+    /// manager passes, and systemd:NAME the one of this name.
     #[arg(long, value_name = "ADDR", env = "DQHOST_LISTEN")]
-    pub listen: Option<ListenAddr>,
+    pub listen: Option<ListenAt>,
     /// Let in only the tokens of this file
     ///
     /// `dqhost token new` makes a token and its line for the file. The file is read again when it
@@ -54,32 +60,102 @@ pub(super) struct ListenArgs {
     pub max_payload: usize,
 }
 
-impl ListenArgs {
-    /// Refuses what would let other machines in without a token, and what does nothing without an
-    /// address.
-    pub(super) fn check(&self) -> Result<(), Usage> {
-        if self.tls_cert.is_some() != self.tls_key.is_some() {
-            return Err(Usage(
-                "TLS needs a certificate and its key: give both --tls-cert and --tls-key"
-                    .to_owned(),
-            ));
+/// What `--listen` names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ListenAt {
+    Address(ListenAddr),
+    /// A socket that the service manager passes: the only one, or the one of this name.
+    Passed(Option<String>),
+}
+
+impl FromStr for ListenAt {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            None if text == "systemd" => Ok(Self::Passed(None)),
+            Some(("systemd", "")) => {
+                Err("the name of the socket is missing: use systemd or systemd:NAME".to_owned())
+            }
+            Some(("systemd", name)) => Ok(Self::Passed(Some(name.to_owned()))),
+            _ => match text.parse() {
+                Ok(address) => Ok(Self::Address(address)),
+                Err(error) => Err(format!("{error}, or systemd")),
+            },
         }
+    }
+}
+
+/// Where the HTTP API will listen, and to whom.
+pub(super) struct Listen {
+    args: ListenArgs,
+    place: Place,
+}
+
+enum Place {
+    Address(ListenAddr),
+    Socket(OpenSocket),
+}
+
+impl Place {
+    fn address(&self) -> &ListenAddr {
+        match self {
+            Self::Address(address) => address,
+            Self::Socket(socket) => socket.address(),
+        }
+    }
+
+    fn listen(self) -> io::Result<Listener> {
+        match self {
+            Self::Address(address) => Listener::bind(&address),
+            Self::Socket(socket) => Listener::on(socket),
+        }
+    }
+}
+
+impl ListenArgs {
+    /// Where `--listen` says, if it is given. Refuses what does nothing without it.
+    pub(super) fn if_given(&self, sockets: PassedSockets) -> Result<Option<Listen>, Usage> {
+        self.check_pairs()?;
+        let alone = |flag| Usage(format!("{flag} is for --listen: give it as well"));
         match &self.listen {
-            Some(address) if !address.is_local() && self.tokens.is_none() => Err(Usage(format!(
+            Some(at) => self.at(at, sockets).map(Some),
+            None if self.tokens.is_some() => Err(alone("--tokens")),
+            None if self.tls_cert.is_some() => Err(alone("--tls-cert")),
+            None => sockets.refuse().map(|()| None),
+        }
+    }
+
+    /// Listens there. Refuses what would let other machines in without a token.
+    pub(super) fn at(&self, at: &ListenAt, sockets: PassedSockets) -> Result<Listen, Usage> {
+        self.check_pairs()?;
+        let place = match at {
+            ListenAt::Address(address) => {
+                sockets.refuse()?;
+                Place::Address(address.clone())
+            }
+            ListenAt::Passed(name) => Place::Socket(sockets.take(name.as_deref())?),
+        };
+        let args = self.clone();
+        match place.address() {
+            address if !address.is_local() && self.tokens.is_none() => Err(Usage(format!(
                 "other machines can connect to {address}: give --tokens FILE, or listen on \
                  127.0.0.1:PORT or unix:PATH"
             ))),
-            Some(ListenAddr::Unix(_)) if self.tls_cert.is_some() => Err(Usage(
+            ListenAddr::Unix(_) if self.tls_cert.is_some() => Err(Usage(
                 "a Unix socket has no TLS: leave --tls-cert and --tls-key out".to_owned(),
             )),
-            None if self.tokens.is_some() => Err(Usage(
-                "--tokens is for --listen: give it as well".to_owned(),
-            )),
-            None if self.tls_cert.is_some() => Err(Usage(
-                "--tls-cert is for --listen: give it as well".to_owned(),
-            )),
-            _ => Ok(()),
+            _ => Ok(Listen { args, place }),
         }
+    }
+
+    fn check_pairs(&self) -> Result<(), Usage> {
+        if self.tls_cert.is_some() == self.tls_key.is_some() {
+            return Ok(());
+        }
+        Err(Usage(
+            "TLS needs a certificate and its key: give both --tls-cert and --tls-key".to_owned(),
+        ))
     }
 }
 
@@ -93,14 +169,13 @@ pub(super) struct Listening {
     store: Option<Arc<dyn Store>>,
 }
 
-/// Listens at an address; the store is opened on the threads of the API.
+/// Listens; the store is opened on the threads of the API.
 pub(super) async fn start(
-    args: &ListenArgs,
-    address: &ListenAddr,
+    Listen { args, place }: Listen,
     store: impl Future<Output = anyhow::Result<Arc<dyn Store>>> + Send + 'static,
     host: Option<HostView>,
 ) -> anyhow::Result<Listening> {
-    let tokens = args.tokens.clone().map(tokens).transpose()?;
+    let tokens = args.tokens.map(tokens).transpose()?;
     let certificate = match (&args.tls_cert, &args.tls_key) {
         (Some(cert), Some(key)) => Some(certificate(cert, key)?),
         _ => None,
@@ -116,7 +191,7 @@ pub(super) async fn start(
         served: runtime.spawn(std::future::ready(())),
         runtime: Some(runtime),
         stop,
-        address: address.clone(),
+        address: place.address().clone(),
         store: None,
     };
     let Some(runtime) = &listening.runtime else {
@@ -125,7 +200,9 @@ pub(super) async fn start(
     let store = runtime.spawn(store).await.context("the HTTP API")??;
     let listener = {
         let _threads = runtime.enter();
-        Listener::bind(address)
+        let address = place.address().clone();
+        place
+            .listen()
             .map_err(|error| Usage(format!("cannot listen on {address}: {error}")))?
     };
     let shown = match listener.address() {
@@ -214,18 +291,18 @@ fn certificate(certificate: &Path, key: &Path) -> Result<Kept<Certificate>, Usag
 
 /// The HTTP API, if it is asked for, with a store of its own. Handlers do not reach it.
 pub(super) async fn beside(
-    args: &ListenArgs,
+    listen: Option<Listen>,
     of_store: &StoreArgs,
     store: &Arc<dyn Store>,
     host: HostView,
     endpoints: &Endpoints,
 ) -> anyhow::Result<Option<Listening>> {
-    let Some(address) = &args.listen else {
+    let Some(listen) = listen else {
         return Ok(None);
     };
     let (of_host, of_store) = (Arc::clone(store), of_store.clone());
     let store = async move { open::beside(&of_store, of_host).await };
-    let listening = start(args, address, store, Some(host)).await?;
+    let listening = start(listen, store, Some(host)).await?;
     if let ListenAddr::Tcp(at) = listening.address() {
         // What a handler may not do to the store, it may not do through the API.
         endpoints.add("127.0.0.1", at.port());

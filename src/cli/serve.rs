@@ -5,8 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use clap::Args;
 use tokio::sync::watch;
 
-use super::listen::{self, ListenArgs};
+use super::listen::{self, ListenArgs, ListenAt};
 use super::open::Missing;
+use super::passed_sockets::PassedSockets;
 use super::service::ServiceManager;
 use super::signals::{self, OnSignal};
 use super::{Exit, StoreArgs, hardening, log, open};
@@ -26,17 +27,14 @@ pub(super) struct ServeArgs {
     store: StoreArgs,
 }
 
-pub(super) async fn serve(args: ServeArgs) -> anyhow::Result<Exit> {
+pub(super) async fn serve(args: ServeArgs, sockets: PassedSockets) -> anyhow::Result<Exit> {
     let reopen = signals::reopen()?;
     let log = log::of_host(&args.log)?;
     hardening::hide_memory();
     let default = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PORT);
-    let mut listen = args.listen;
-    let address = listen
-        .listen
-        .get_or_insert(ListenAddr::Tcp(default))
-        .clone();
-    listen.check()?;
+    let default = ListenAt::Address(ListenAddr::Tcp(default));
+    let at = args.listen.listen.as_ref().unwrap_or(&default);
+    let listen = args.listen.at(at, sockets)?;
     let (stage, mut stages) = watch::channel(Stage::Run);
     let manager = ServiceManager::of_environment();
     let on_signal = OnSignal {
@@ -48,7 +46,7 @@ pub(super) async fn serve(args: ServeArgs) -> anyhow::Result<Exit> {
     signals::listen(stage, on_signal)?;
     let store = args.store;
     let store = async move { open::store(&store, Missing::Make).await };
-    let listening = listen::start(&listen, &address, store, None).await?;
+    let listening = listen::start(listen, store, None).await?;
     let status = format!("serving the HTTP API at {}", listening.address());
     let progress = listening.progress();
     let telling = progress.map(|progress| manager.tell_of_api(&status, progress));

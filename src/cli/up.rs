@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use super::config::Config;
 use super::handlers::{Loader, Plan};
 use super::host_args::UpArgs;
+use super::passed_sockets::PassedSockets;
 use super::plans::{check_sends, limits, plans};
 use super::reload::{Reload, Reloader};
 use super::running::Running;
@@ -151,11 +152,15 @@ async fn snapshot(args: &UpArgs, config: &Config) -> anyhow::Result<Exit> {
     screen::snapshot(&args.screen, store, config.queue_names(args)).await
 }
 
-pub(super) async fn up(args: UpArgs, config: &Config) -> anyhow::Result<Exit> {
+pub(super) async fn up(
+    args: UpArgs,
+    config: &Config,
+    sockets: PassedSockets,
+) -> anyhow::Result<Exit> {
     if args.screen.is_snapshot() {
         return snapshot(&args, config).await;
     }
-    args.listen.check()?;
+    let listen = args.listen.if_given(sockets)?;
     let reopen = signals::reopen()?;
     let (logs, log) = start_log(&args)?;
     if let Some(file) = config.file_name() {
@@ -194,7 +199,7 @@ pub(super) async fn up(args: UpArgs, config: &Config) -> anyhow::Result<Exit> {
         stage: stages.clone(),
         not_served: are_not_served,
     };
-    let listening = listen::beside(&args.listen, &args.store, &store, view, &endpoints).await?;
+    let listening = listen::beside(listen, &args.store, &store, view, &endpoints).await?;
     let on_signal = OnSignal {
         reopen,
         reload,

@@ -1,16 +1,16 @@
-//! Where requests come from: a TCP port, or a Unix socket.
+//! Where requests come from: a TCP port, or a Unix socket, which this process opens or gets opened.
 
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixStream as StdUnixStream;
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixStream as StdUnixStream};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use rustix::io::{Errno, FdFlags};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, sockopt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use crate::text::printable;
@@ -120,7 +120,109 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     Some((found.dev(), found.ino()))
 }
 
+/// A socket that listens already.
+#[derive(Debug)]
+pub struct OpenSocket {
+    socket: OpenStd,
+    address: ListenAddr,
+}
+
+#[derive(Debug)]
+enum OpenStd {
+    Tcp(std::net::TcpListener),
+    Unix(std::os::unix::net::UnixListener),
+}
+
+impl OpenSocket {
+    /// Takes over a socket that another process has opened.
+    ///
+    /// # Errors
+    ///
+    /// It is no socket, accepts no connections, or is of another kind than TCP and Unix.
+    pub fn new(socket: OwnedFd) -> io::Result<Self> {
+        let kind = sockopt::socket_type(&socket).map_err(|error| match error {
+            Errno::NOTSOCK => io::Error::other("it is no socket"),
+            error => error.into(),
+        })?;
+        if kind != SocketType::STREAM {
+            return Err(io::Error::other(
+                "it is for datagrams, and HTTP needs ListenStream=",
+            ));
+        }
+        let tcp = std::net::TcpListener::from(socket);
+        let (socket, address) = if let Ok(address) = tcp.local_addr() {
+            (OpenStd::Tcp(tcp), ListenAddr::Tcp(address))
+        } else {
+            let unix = std::os::unix::net::UnixListener::from(OwnedFd::from(tcp));
+            let address = ListenAddr::Unix(path_of(&unix.local_addr()?));
+            (OpenStd::Unix(unix), address)
+        };
+        let listens = match &socket {
+            OpenStd::Tcp(tcp) => is_listening(tcp),
+            OpenStd::Unix(unix) => is_listening(unix),
+        };
+        if !listens {
+            return Err(io::Error::other(
+                "it accepts no connections: the unit needs Accept=no",
+            ));
+        }
+        Ok(Self { socket, address })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> &ListenAddr {
+        &self.address
+    }
+}
+
+#[cfg(not(target_vendor = "apple"))]
+fn is_listening(socket: impl AsFd) -> bool {
+    sockopt::socket_acceptconn(socket).unwrap_or(false)
+}
+
+/// The system does not tell.
+#[cfg(target_vendor = "apple")]
+fn is_listening(_socket: impl AsFd) -> bool {
+    true
+}
+
+/// The path, or with @ the name in the abstract namespace.
+fn path_of(address: &UnixAddr) -> PathBuf {
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::linux::net::SocketAddrExt;
+        if let Some(name) = address.as_abstract_name() {
+            return PathBuf::from(format!("@{}", String::from_utf8_lossy(name)));
+        }
+    }
+    address.as_pathname().unwrap_or(Path::new("")).to_owned()
+}
+
 impl Listener {
+    /// Listens on a socket that is open. Call it where a tokio runtime runs.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn on(open: OpenSocket) -> io::Result<Self> {
+        let socket = match open.socket {
+            OpenStd::Tcp(tcp) => {
+                tcp.set_nonblocking(true)?;
+                Socket::Tcp(TcpListener::from_std(tcp)?)
+            }
+            OpenStd::Unix(unix) => {
+                unix.set_nonblocking(true)?;
+                Socket::Unix(UnixListener::from_std(unix)?)
+            }
+        };
+        Ok(Self {
+            socket,
+            address: open.address,
+            _file: None,
+        })
+    }
+
     /// Listens. Call it where a tokio runtime runs.
     ///
     /// # Errors

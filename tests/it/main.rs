@@ -40,6 +40,7 @@ mod lua;
 mod model;
 mod names;
 mod new;
+mod passed_sockets;
 mod pipeline;
 mod private;
 mod queue;
