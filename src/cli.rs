@@ -30,6 +30,7 @@ mod backup;
 mod cancel;
 mod check;
 mod compile;
+mod completions;
 mod config;
 mod dead;
 mod dead_try;
@@ -48,6 +49,7 @@ mod list;
 mod list_ended;
 mod listen;
 mod log;
+mod man;
 mod move_queue;
 mod new;
 mod number;
@@ -188,6 +190,13 @@ enum Command {
     Top(screen::TopArgs),
     /// List the keys of the dashboard
     Keys,
+    /// Print the completion script of a shell
+    ///
+    /// It completes commands, flags and paths, and from the store queues and ids of messages. In bash:
+    /// source <(dqhost completions bash)
+    Completions(completions::CompletionsArgs),
+    /// Write the manual pages into a folder
+    Man(man::ManArgs),
 }
 
 /// How a run of the program ended.
@@ -241,7 +250,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     {
         return compile::compile(limits).into();
     }
-    if let Some(exit) = help::asked_for(&args) {
+    if let Some(exit) = completions::asked_for(&args).or_else(|| help::asked_for(&args)) {
         return exit.into();
     }
     let (cli, config) = match config::parse(&args) {
@@ -316,6 +325,8 @@ async fn dispatch(
         Some(Command::Token(command)) => token::token(command),
         Some(Command::Top(args)) => screen::top(args).await,
         Some(Command::Keys) => screen::keys(),
+        Some(Command::Completions(args)) => completions::completions(&args),
+        Some(Command::Man(args)) => man::man(&args),
         Some(Command::Move(args)) => move_queue::run(args).await,
         Some(Command::Audit(args)) => audit::audit(args).await,
         Some(Command::Reload(args)) => running::reload(&args),

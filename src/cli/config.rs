@@ -18,7 +18,7 @@ use self::keys::Setting;
 pub(super) use self::keys::TableArgs;
 pub(super) use self::show::{ConfigCommand, run};
 use super::host_args::UpArgs;
-use super::{Cli, Exit, help, open};
+use super::{Cli, Exit, StoreArgs, help, open};
 use crate::files::Trust;
 use crate::message::QueueName;
 use crate::schedule::Schedule;
@@ -112,6 +112,29 @@ fn last(matches: &ArgMatches) -> (Vec<String>, &ArgMatches) {
         matches = below;
     }
     (path, matches)
+}
+
+/// The store and the queue that an unfinished command line names, as far as it can be read.
+pub(super) fn of_unfinished(words: &[OsString]) -> Option<(StoreArgs, Option<QueueName>)> {
+    let parser = || help::command().ignore_errors(true);
+    // The word that is typed may be empty, which ends the parser's work as a value.
+    let words = words.iter().map(|word| match word.as_encoded_bytes() {
+        [] => OsString::from("x"),
+        _ => word.clone(),
+    });
+    let words: Vec<OsString> = words.collect();
+    let matches = parser().try_get_matches_from(&words).ok()?;
+    let (path, below) = last(&matches);
+    let config = Config {
+        file: file_of(below).ok()?,
+        args: Vec::new(),
+    };
+    let parser = with_defaults(parser(), &path, &config.settings(below, None));
+    let matches = parser.try_get_matches_from(&words).ok()?;
+    let below = last(&matches).1;
+    let store = StoreArgs::from_arg_matches(below).ok()?;
+    let queue = below.try_get_one::<QueueName>("queue").ok().flatten();
+    Some((store, queue.cloned()))
 }
 
 fn file_of(matches: &ArgMatches) -> Result<Option<File>, Failure> {

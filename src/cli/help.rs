@@ -53,6 +53,7 @@ Settings:
 Move and check:
   move, audit             Move queues to another store; find and mend damage
   backup, doctor          Copy the file; check store, handler and machine
+  completions, man        Complete commands in a shell; write manual pages
 
 Messages are kept in a file of yours, or where store flags or dqhost.toml say.
 Flags of a command: dqhost COMMAND -h    Store flags: dqhost help store

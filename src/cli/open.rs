@@ -1,6 +1,7 @@
 //! From arguments to a store.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::parser::ValueSource;
@@ -12,6 +13,9 @@ use crate::store::address::{self, Endpoints, StoreAddress, StoreSettings};
 use crate::store::redis::Access;
 use crate::store::{Store, StoreError};
 use crate::text::shell_word;
+
+/// The file in the user's data folder.
+const DEFAULT_FILE: &str = "dqhost.db";
 
 /// Whether a file is made when it is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,6 +139,18 @@ pub(super) async fn store_noting(
         }
         None => at(&default_file()?, &args.settings, Missing::Make).await,
     }
+}
+
+/// Opens the store that the arguments or the environment name if it is there, and makes nothing.
+pub(super) async fn existing(args: &StoreArgs) -> anyhow::Result<Option<Arc<dyn Store>>> {
+    let address = match (address(args)?, folder_of_default()) {
+        (Some(StoreAddress::Memory), _) | (None, None) => return Ok(None),
+        (Some(address), _) => address,
+        (None, Some(folder)) => StoreAddress::File(folder.join(DEFAULT_FILE)),
+    };
+    at(&address, &args.settings, Missing::Refuse)
+        .await
+        .map(Some)
 }
 
 /// Refuses flags that name a store where `flag`, which would use it, is not given.
@@ -328,14 +344,18 @@ pub(super) fn flags(args: &StoreArgs) -> String {
     flags
 }
 
+fn folder_of_default() -> Option<PathBuf> {
+    folder::of_user("XDG_DATA_HOME", ".local/share")
+}
+
 /// The file in the user's data folder, which is made for this user alone.
 fn default_file() -> anyhow::Result<StoreAddress> {
-    let folder = folder::of_user("XDG_DATA_HOME", ".local/share").ok_or_else(|| {
+    let folder = folder_of_default().ok_or_else(|| {
         Usage("there is no home folder to keep messages in: give --db PATH".to_owned())
     })?;
     folder::make(&folder).map_err(|error| StoreError::Unusable {
-        store: format!("sqlite://{}", folder.join("dqhost.db").display()),
+        store: format!("sqlite://{}", folder.join(DEFAULT_FILE).display()),
         reason: format!("its folder cannot be made: {error}; give another one with --db PATH"),
     })?;
-    Ok(StoreAddress::File(folder.join("dqhost.db")))
+    Ok(StoreAddress::File(folder.join(DEFAULT_FILE)))
 }

@@ -2,6 +2,7 @@
 
 mod backup;
 mod closed;
+mod completions;
 mod dead_try;
 mod fail_if;
 mod matching;
