@@ -5,7 +5,7 @@ GUESTS := --profile guest --target wasm32-wasip2 --workspace --exclude dqhost
 DENY := $(TARGET)/tools/cargo-deny
 MDBOOK := $(TARGET)/tools/mdbook
 
-.PHONY: help demo test fuzz chaos check deny docs guests setup redis languages bench bench-full picture
+.PHONY: help demo test fuzz chaos check deny docs deb guests setup redis languages bench bench-full picture
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/'
@@ -44,6 +44,10 @@ docs: setup ## build the book of docs/, and check its pages and their links
 	@sh tests/setup.sh mdbook $(MDBOOK)
 	$(MDBOOK)/bin/mdbook build docs --dest-dir $(abspath $(TARGET))/book
 	cargo test --locked --test it docs::every_
+
+deb: setup ## make a Debian package of a release build
+	cargo build --locked --release
+	sh packaging/deb.sh $(TARGET)/release/dqhost $(TARGET)
 
 guests: setup ## build the example handlers
 	cargo build --locked $(GUESTS)

@@ -1,8 +1,9 @@
 #!/bin/sh
 # Sees to what building needs: the toolchain of rust-toolchain.toml with its wasm target, and a C
-# compiler. With `redis` as its argument, to what the tests need on top: Redis 7, curl and ip; with `deny FOLDER` or
-# `mdbook FOLDER`, to cargo-deny or mdbook in that folder; with `languages FOLDER`, to what builds handlers in
-# other languages, with its downloads in that folder. Installs what it can, and says what is missing where it cannot.
+# compiler. With `redis` as its argument, to what the tests need on top: Redis 7, curl, ip, bash, groff and dpkg;
+# with `deny FOLDER` or `mdbook FOLDER`, to cargo-deny or mdbook in that folder; with `languages FOLDER`, to what
+# builds handlers in other languages, with its downloads in that folder. Installs what it can, and says what is
+# missing where it cannot.
 set -eu
 
 missing() {
@@ -77,6 +78,10 @@ fi
 [ "${1:-}" = redis ] || exit 0
 # One test has a network of its own.
 command -v ip >/dev/null || install iproute2 "ip, of iproute2"
+# Completion is tested in bash, manual pages by groff, and the package by dpkg.
+command -v bash >/dev/null || install bash bash
+command -v groff >/dev/null || install groff-base groff
+command -v dpkg-deb >/dev/null || install dpkg dpkg-deb
 # One page of docs/ asks the HTTP API by curl.
 command -v curl >/dev/null || install curl curl
 # The tests start servers of their own; the one that the package brings is not needed.

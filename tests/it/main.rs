@@ -18,6 +18,7 @@ mod config;
 mod contract;
 mod corrupt;
 mod crashes;
+mod deb;
 mod dashboard;
 mod dedup;
 mod dev;
