@@ -37,9 +37,8 @@ Look:
   list, get               List the messages in one state; show one message
   dead list               List dead letters with their reasons
 Steer:
-  pause, resume           Pause or resume delivery of a queue
+  pause, resume, purge    Pause or resume a queue; remove its waiting messages
   cancel, reschedule      Cancel waiting messages; change when they are due
-  purge                   Remove all waiting messages of a queue
   dead try                Run dead letters through another handler
   dead redrive            Send dead letters again
   dead delete             Delete dead letters
