@@ -3,21 +3,27 @@
 //!
 //! [`controller`] is the other side of this boundary.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 
 pub use self::controller::pace;
+pub use self::dead_try::{
+    Answer, Letters, LoadHandler, LoadedHandler, TRIED_MAX, Trial, TrialEnd, TriedLetter, call_of,
+};
 pub use self::ended::{
     ended_ago, ended_candidates, ended_failure, ended_matches, ended_text, ended_took, how_ended,
 };
-pub use self::filter::{Filter, FilterError, group_of};
+pub use self::filter::{Filter, FilterError};
+pub use self::groups::{Group, Trend};
 pub use self::known::{is_known, not_there};
 pub use self::logs::{LogLevel, LogLine, LogRing};
 pub use self::prefix::{
     CANDIDATES_MAX, Candidates, PREFIX_LOOKED_AT_MAX, candidates, prefix_of_id,
 };
+pub use self::reason::{group_of, reason_of};
 pub use self::redrive_to::redrive_to;
 pub use self::scan::dead_ids;
 pub use self::walk::{Match, WHOLE_PAYLOAD, Walk, matching};
@@ -29,11 +35,14 @@ pub use crate::store::{
 };
 
 pub mod controller;
+mod dead_try;
 mod ended;
 mod filter;
+mod groups;
 mod known;
 mod logs;
 mod prefix;
+mod reason;
 mod redrive_to;
 mod scan;
 mod walk;
@@ -72,6 +81,8 @@ pub struct Snapshot {
     pub result: QueryResult,
     /// A long task that is under way, or has just ended.
     pub task: Option<TaskView>,
+    /// The latest trial of a handler.
+    pub trial: Option<Arc<Trial>>,
 }
 
 impl Snapshot {
@@ -87,6 +98,7 @@ impl Snapshot {
             in_flight: Vec::new(),
             result: QueryResult::Nothing,
             task: None,
+            trial: None,
         }
     }
 
@@ -231,17 +243,6 @@ pub enum Searched {
     SoFar(usize),
 }
 
-/// Dead letters with one reason.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Group {
-    /// Class and reason, without what differs from message to message.
-    pub reason: String,
-    /// How many.
-    pub count: u64,
-    /// When the latest died, unix milliseconds.
-    pub latest_ms: u64,
-}
-
 /// What is done to many dead letters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bulk {
@@ -300,6 +301,8 @@ pub enum Command {
         /// The retries of the new message; none for those that the dead letter had.
         retries: Option<u32>,
     },
+    /// Ask what the handler in this file would answer for dead letters, and change nothing.
+    Try(QueueName, Letters, PathBuf),
     /// Stop the handler of a message in flight; the attempt counts as failed.
     StopHandler(QueueName, MessageId),
     /// Take back what was done last, for as long as that can be.
@@ -320,10 +323,13 @@ impl Command {
         }
     }
 
-    /// True for what changes no message and no queue: to look, and to leave.
+    /// True for what changes no message and no queue: to look, to try, and to leave.
     #[must_use]
     pub fn is_safe(&self) -> bool {
-        matches!(self, Self::Query(_) | Self::StopHost(_))
+        matches!(
+            self,
+            Self::Query(_) | Self::Try(..) | Self::StopTask | Self::StopHost(_)
+        )
     }
 }
 
@@ -362,7 +368,7 @@ pub struct Notice {
 /// A task that takes more than a moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskView {
-    /// What it does: `redriving`, `deleting`.
+    /// What it does: `redriving`, `deleting`, `trying`.
     pub what: &'static str,
     /// Messages that are done.
     pub done: u64,

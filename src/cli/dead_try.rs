@@ -8,10 +8,11 @@ use serde_json::json;
 
 use super::open::{self, Missing};
 use super::outcome::how_much;
-use super::run::calls::{self, of_dead};
+use super::run::calls;
 use super::sandbox::SandboxArgs;
 use super::which::{Place, WhichDead};
 use super::{Exit, QueueArg, StoreArgs, log, print};
+use crate::control::call_of;
 use crate::message::{MessageId, QueueName, State};
 use crate::runtime::{Handler, Report};
 use crate::store::address::Endpoints;
@@ -104,7 +105,7 @@ async fn run(
 ) -> anyhow::Result<Tried> {
     let report = match store.get(queue, &id).await? {
         None => Err(format!("it is no dead letter of {queue}")),
-        Some(record) => match of_dead(queue, record) {
+        Some(record) => match call_of(queue, record) {
             Ok(call) => Ok(handler.run(call).await),
             Err(reason) => Err(reason),
         },

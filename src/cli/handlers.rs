@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use super::sandbox::SandboxArgs;
+use super::sandbox::{self, SandboxArgs};
+use crate::control::{LoadHandler, LoadedHandler};
 use crate::host::{QueueSettings, Served};
 use crate::message::QueueName;
 use crate::runtime::{ComponentFile, Handler, HandlerError, Limits, Permissions, Runtime};
@@ -44,9 +45,31 @@ pub(super) struct Loader {
     pub runtime: Runtime,
     /// Those of the runtime.
     pub limits: Limits,
+    /// The queues, with what their handlers may do: so does one that is tried on their dead letters.
+    tried_as: Mutex<Vec<(QueueName, SandboxArgs, Permissions)>>,
 }
 
 impl Loader {
+    pub(super) fn new(runtime: Runtime, limits: Limits, plans: &[Plan]) -> Self {
+        let loader = Self {
+            runtime,
+            limits,
+            tried_as: Mutex::default(),
+        };
+        loader.try_as(plans);
+        loader
+    }
+
+    /// Notes what the handlers of the queues may do from now on.
+    pub(super) fn try_as(&self, plans: &[Plan]) {
+        let of = |plan: &Plan| {
+            let Plan { queue, sandbox, .. } = plan;
+            (queue.clone(), sandbox.clone(), plan.permissions.clone())
+        };
+        *self.tried_as.lock().unwrap_or_else(PoisonError::into_inner) =
+            plans.iter().map(of).collect();
+    }
+
     /// Reads a handler's file. Blocks.
     pub(super) fn read(&self, path: &Path) -> Result<ComponentFile, HandlerError> {
         self.runtime.read(path)
@@ -83,6 +106,37 @@ impl Loader {
             tracing::error!(%queue, "this queue is not served: {reason}");
         }
         Ok(served)
+    }
+}
+
+/// A handler is tried with the limits and variables of its queue's handler. It may send to the same queues,
+/// and reaches no host.
+impl LoadHandler for Loader {
+    fn load(&self, file: &Path, queue: &QueueName) -> Result<LoadedHandler, HandlerError> {
+        let all = self.tried_as.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = all.iter().find(|(name, ..)| name == queue).cloned();
+        drop(all);
+        let Some((_, sandbox, permissions)) = known else {
+            return NoHost.load(file, queue);
+        };
+        let permissions = Permissions {
+            http: Vec::new(),
+            ..permissions
+        };
+        let engine = sandbox::runtime(1, sandbox.limits(), permissions)?;
+        let file = sandbox.read(&engine, file)?;
+        LoadedHandler::load(engine, &file)
+    }
+}
+
+/// Loads handlers to be tried where no host is: with the default limits, and without permissions.
+pub(super) struct NoHost;
+
+impl LoadHandler for NoHost {
+    fn load(&self, file: &Path, _: &QueueName) -> Result<LoadedHandler, HandlerError> {
+        let engine = sandbox::runtime(1, Limits::default(), Permissions::default())?;
+        let file = engine.read(file)?;
+        LoadedHandler::load(engine, &file)
     }
 }
 

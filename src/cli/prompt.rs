@@ -1,6 +1,8 @@
 //! What is typed at the dashboard's prompt, read by the parser of the command line: the same
 //! commands, words and flags, without the store.
 
+use std::path::PathBuf;
+
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -47,6 +49,7 @@ enum What {
     },
     Redrive(RedriveArgs),
     Delete(DeleteArgs),
+    Try(TryArgs),
     #[command(subcommand)]
     Dead(Dead),
     Pause {
@@ -76,6 +79,7 @@ enum What {
 enum Dead {
     Redrive(RedriveArgs),
     Delete(DeleteArgs),
+    Try(TryArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -92,6 +96,17 @@ struct RedriveArgs {
 struct DeleteArgs {
     #[command(flatten)]
     which: WhichDead,
+    #[command(flatten)]
+    queue: OtherQueue,
+}
+
+#[derive(Debug, clap::Args)]
+struct TryArgs {
+    #[command(flatten)]
+    which: WhichDead,
+    /// The handler that is asked
+    #[arg(long, value_name = "FILE")]
+    handler: PathBuf,
     #[command(flatten)]
     queue: OtherQueue,
 }
@@ -141,6 +156,9 @@ impl CommandParser for Prompt {
                 .map(|path| format!("@{path}"))
                 .collect();
         }
+        if known.last() == Some(&"--handler") {
+            return files(word);
+        }
         let mut command = &Typed::command();
         while let (Some(name), true) = (known.first(), command.has_subcommands()) {
             match command.find_subcommand(name) {
@@ -165,6 +183,10 @@ impl CommandParser for Prompt {
         words
     }
 
+    fn paths(&self, begin: &str) -> Vec<String> {
+        files(begin)
+    }
+
     fn names(&self, before: &str) -> Option<dashboard::Named> {
         let mut words: Vec<&str> = before.split(char::is_whitespace).collect();
         let word = words.pop()?;
@@ -173,7 +195,7 @@ impl CommandParser for Prompt {
         match (*command, others.last().copied()) {
             (_, Some("--queue" | "-q")) | ("queue", None) => Some(dashboard::Named::Queue),
             _ if word.starts_with('-') => None,
-            ("get" | "cancel" | "reschedule" | "redrive" | "delete" | "stop", _)
+            ("get" | "cancel" | "reschedule" | "redrive" | "delete" | "try" | "stop", _)
             | ("dead", Some(_)) => Some(dashboard::Named::Message),
             _ => None,
         }
@@ -182,7 +204,7 @@ impl CommandParser for Prompt {
 
 /// True when a command is about messages and only lacks their ids.
 fn takes_chosen(words: &[String], error: &clap::Error) -> bool {
-    let commands = ["reschedule", "cancel", "redrive", "delete", "get"];
+    let commands = ["reschedule", "cancel", "redrive", "delete", "try", "get"];
     let is_of_messages = words
         .first()
         .is_some_and(|name| commands.contains(&name.as_str()));
@@ -217,6 +239,11 @@ fn meant(what: What, queue: &QueueName) -> Result<Line, String> {
         What::Delete(args) | What::Dead(Dead::Delete(args)) => {
             bulk(args.queue.or(queue), &args.which, Bulk::Delete)
         }
+        What::Try(args) | What::Dead(Dead::Try(args)) => Command::Try(
+            args.queue.or(queue),
+            args.which.meant().into(),
+            args.handler,
+        ),
         What::Pause {
             queue: other,
             create,
@@ -375,6 +402,7 @@ fn files(path: &str) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::cli::DEFAULT_QUEUE;
+    use crate::control::Letters;
     use crate::message::Due;
     use proptest::prelude::*;
     use std::time::Duration;
@@ -471,6 +499,22 @@ mod tests {
                 ),
             ),
             (
+                "try all --handler fix.wasm",
+                Command::Try(
+                    queue.clone(),
+                    Letters::Matching(Filter::default()),
+                    "fix.wasm".into(),
+                ),
+            ),
+            (
+                "dead try x --handler fix.wasm",
+                Command::Try(
+                    queue.clone(),
+                    Letters::Named(vec!["x".into()]),
+                    "fix.wasm".into(),
+                ),
+            ),
+            (
                 "redrive x --payload y",
                 Command::RedriveEdited {
                     queue: queue.clone(),
@@ -503,6 +547,7 @@ mod tests {
             ("send x --header y", "KEY=VALUE"),
             ("frobnicate", "unrecognized"),
             ("redrive", "required"),
+            ("try x", "--handler"),
             ("redrive a b --payload x", "name one"),
             ("filter reason:", "nothing to look for"),
             ("redrive --match reason:", "nothing to look for"),
@@ -537,6 +582,12 @@ mod tests {
             Prompt.complete(&format!("send {start}")),
             [format!("{start}load.json")]
         );
+        let start = &start[1..];
+        assert_eq!(
+            Prompt.complete(&format!("try all --handler {start}")),
+            [format!("{start}load.json")]
+        );
+        assert_eq!(Prompt.paths(start), [format!("{start}load.json")]);
     }
 
     #[test]

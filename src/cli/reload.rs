@@ -126,6 +126,7 @@ impl Reloader {
                     self.changer.retire(queue.clone());
                     self.note(queue, true);
                 }
+                self.loader.try_as(&plans);
                 (self.config, self.plans) = (config, plans);
                 true
             }

@@ -12,6 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::handlers::{Loader, NoHost};
 use super::open::Missing;
 use super::prompt::Prompt;
 use super::queues::QueuesArgs;
@@ -141,6 +142,7 @@ pub(super) async fn snapshot(
         queues,
         host: None,
         read_only: true,
+        handlers: None,
     };
     let size = match crossterm::terminal::size() {
         Ok(size) if io::stdout().is_terminal() => size,
@@ -180,7 +182,7 @@ pub(super) async fn with_host(
     args: &ScreenArgs,
     host: Host,
     (stage, stages): (watch::Sender<Stage>, watch::Receiver<Stage>),
-    store: Arc<dyn Store>,
+    (store, handlers): (Arc<dyn Store>, Arc<Loader>),
     logs: Arc<LogRing>,
 ) -> anyhow::Result<Summary> {
     let controller = Controller {
@@ -188,6 +190,7 @@ pub(super) async fn with_host(
         queues: Vec::new(),
         host: Some((host.monitor(), stage.clone())),
         read_only: args.read_only,
+        handlers: Some(handlers),
     };
     let (channels, controller) = controller.open(Arc::clone(&logs));
     let (ended, mut has_ended) = watch::channel(false);
@@ -303,6 +306,7 @@ pub(super) async fn top(args: TopArgs) -> anyhow::Result<Exit> {
         queues,
         host: None,
         read_only: args.screen.read_only,
+        handlers: Some(Arc::new(NoHost)),
     };
     let (channels, _desk) = controller.open(logs);
     let (end, mut is_end) = watch::channel(false);

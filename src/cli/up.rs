@@ -130,7 +130,7 @@ fn load(args: &UpArgs, config: &Config, endpoints: &Endpoints) -> anyhow::Result
     let limits = limits(args, &plans);
     let runtime = sandbox::runtime(args.slots, limits, Permissions::default())?;
     hardening::hide_memory();
-    let loader = Arc::new(Loader { runtime, limits });
+    let loader = Arc::new(Loader::new(runtime, limits, &plans));
     let served = loader.load_all(&plans, args.strict)?;
     Ok(Loaded {
         loader,
@@ -216,7 +216,10 @@ pub(super) async fn up(
     }
     let summary = match logs {
         None => host.run(stages).await,
-        Some(logs) => screen::with_host(&args.screen, host, (stage, stages), store, logs).await?,
+        Some(logs) => {
+            let shown = (store, Arc::clone(&loader));
+            screen::with_host(&args.screen, host, (stage, stages), shown, logs).await?
+        }
     };
     manager.stopping("stopping");
     if let Some(listening) = listening {

@@ -5,8 +5,8 @@ use std::io::{self, IsTerminal, Write};
 use clap::Args;
 
 use crate::control::{
-    Candidates, Filter, FilterError, Match, PREFIX_LOOKED_AT_MAX, candidates, ended_candidates,
-    matching, prefix_of_id,
+    Candidates, Filter, FilterError, Letters, Match, PREFIX_LOOKED_AT_MAX, candidates,
+    ended_candidates, matching, prefix_of_id,
 };
 use crate::message::{MessageId, QueueName, State};
 use crate::store::{Store, StoreResult};
@@ -110,6 +110,15 @@ pub(super) enum Meant {
     Named(Vec<MessageId>),
     /// Those that match; all, if the filter is empty.
     Matching(Filter),
+}
+
+impl From<Meant> for Letters {
+    fn from(meant: Meant) -> Self {
+        match meant {
+            Meant::Named(ids) => Self::Named(ids),
+            Meant::Matching(filter) => Self::Matching(filter),
+        }
+    }
 }
 
 /// What a command works on.

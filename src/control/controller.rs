@@ -4,7 +4,6 @@
 //! Three tasks, so that a store that does not answer keeps none of the others waiting: one reads the
 //! store, one does commands in their order, one puts snapshots together.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,8 +11,8 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::{
-    Channels, Command, LogRing, Notice, OwnHost, Query, QueryResult, QueueView, Searched, Snapshot,
-    Stage, TaskView, scan,
+    Channels, Command, LoadHandler, LogRing, Notice, OwnHost, Query, QueryResult, QueueView,
+    Searched, Snapshot, Stage, TaskView, Trial, scan,
 };
 use crate::host::Monitor;
 use crate::message::QueueName;
@@ -23,6 +22,7 @@ mod commands;
 mod notices;
 mod read;
 mod tasks;
+mod trials;
 mod undo;
 
 use read::{answer, queue_views};
@@ -44,6 +44,8 @@ pub struct Controller {
     pub host: Option<(Monitor, watch::Sender<Stage>)>,
     /// True when nothing may be changed.
     pub read_only: bool,
+    /// What loads a handler to try it; none where that cannot be.
+    pub handlers: Option<Arc<dyn LoadHandler>>,
 }
 
 /// What was last read from the store.
@@ -66,8 +68,10 @@ struct Shared {
     part: Mutex<StorePart>,
     query: Mutex<Query>,
     task: Mutex<Option<TaskView>>,
+    /// The latest trial of a handler.
+    trial: Mutex<Option<Arc<Trial>>>,
     /// Counts up when the long task is to stop.
-    task_stops: AtomicU64,
+    task_stops: watch::Sender<u64>,
     undo: Mutex<Option<undo::Undo>>,
     drained_by: Mutex<Option<Instant>>,
     /// The store is to be read now.
@@ -106,7 +110,8 @@ impl Controller {
             }),
             query: Mutex::new(Query::Nothing),
             task: Mutex::new(None),
-            task_stops: AtomicU64::new(0),
+            trial: Mutex::new(None),
+            task_stops: watch::Sender::new(0),
             undo: Mutex::new(None),
             drained_by: Mutex::new(None),
             read: Notify::new(),
@@ -198,6 +203,7 @@ async fn publish(shared: Arc<Shared>, snapshots: watch::Sender<Arc<Snapshot>>) {
             in_flight,
             result: part.result.clone(),
             task,
+            trial: lock(&shared.trial).clone(),
         }));
     }
 }
@@ -227,6 +233,13 @@ impl Shared {
     }
 
     fn stops_of_tasks(&self) -> u64 {
-        self.task_stops.load(Ordering::Relaxed)
+        *self.task_stops.borrow()
+    }
+
+    /// Returns when the task that has begun at this count is to stop.
+    async fn stopped(&self, stops: u64) {
+        let mut now = self.task_stops.subscribe();
+        // The sender is there as long as this is.
+        let _ = now.wait_for(|now| *now != stops).await;
     }
 }

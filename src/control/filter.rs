@@ -1,6 +1,7 @@
 //! Which messages are meant: words that an operator types.
 
-use crate::message::{HistoryEntry, Record};
+use super::reason::group_of;
+use crate::message::Record;
 
 /// What a term looks at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,50 +138,10 @@ impl Term {
     }
 }
 
-/// What dead letters with the same cause have in common: the class and the reason, with `#` for
-/// words that hold four digits or more, such as ids and times.
-#[must_use]
-pub fn group_of(record: &Record) -> String {
-    let Some(last) = record.last_attempt() else {
-        return match record.history.last() {
-            Some(HistoryEntry::Redriven { .. }) | None if record.payload.is_none() => {
-                "payload-missing".to_owned()
-            }
-            _ => "unknown".to_owned(),
-        };
-    };
-    let mut group = last.class.clone();
-    if !last.reason.is_empty() {
-        group.push_str(": ");
-        group.push_str(&general(&last.reason));
-    }
-    group
-}
-
-/// The text without what differs from message to message.
-fn general(text: &str) -> String {
-    let mut result = String::with_capacity(text.len().min(200));
-    let mut word = String::new();
-    for c in text.chars().take(400).chain(std::iter::once(' ')) {
-        if c.is_alphanumeric() {
-            word.push(c);
-            continue;
-        }
-        if word.chars().filter(char::is_ascii_digit).count() >= 4 {
-            result.push('#');
-        } else {
-            result.push_str(&word);
-        }
-        word.clear();
-        result.push(c);
-    }
-    result.trim_end().to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Attempt, State};
+    use crate::message::{Attempt, HistoryEntry, State};
     use proptest::prelude::*;
 
     fn dead(payload: &str, class: &str, reason: &str) -> Record {
@@ -229,14 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_is_one_group_whatever_the_ids() {
-        let group = |reason| group_of(&dead("", "nacked", reason));
-        assert_eq!(group("HTTP 503"), "nacked: HTTP 503");
-        assert_eq!(
-            group("no order 123456, HTTP 404"),
-            "nacked: no order #, HTTP 404"
-        );
-        assert_eq!(group("a12345 gone"), group("b98765 gone"));
+    fn a_group_is_chosen_by_its_reason() {
         let one = Filter::default().in_group(Some("nacked: HTTP 503".to_owned()));
         assert!(one.matches(&dead("", "nacked", "HTTP 503")));
         assert!(!one.matches(&dead("", "nacked", "HTTP 504")));

@@ -1,14 +1,12 @@
 //! Looking through the messages of one state, a page at a time.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{
-    Filter, Group, LISTED_PAYLOAD_MAX, Query, QueryResult, SEARCHED_MAX, Searched, group_of,
-    matching,
-};
+use super::groups::Groups;
+use super::{Filter, LISTED_PAYLOAD_MAX, Query, QueryResult, SEARCHED_MAX, Searched, matching};
 use crate::message::{MessageId, QueueName, Record, State};
 use crate::store::{Page, Store, StoreResult};
 
@@ -41,17 +39,21 @@ impl Steps {
         }
     }
 
-    /// The messages of the next step that were in none before, and whether it was the last.
+    /// The messages of the next step that were in none before, with their places in the list, and whether
+    /// it was the last.
     async fn next(
         &mut self,
         store: &dyn Store,
         queue: &QueueName,
-    ) -> StoreResult<(Vec<Record>, bool)> {
-        let mut records = store.list(queue, self.state, self.page).await?;
+    ) -> StoreResult<(Vec<(usize, Record)>, bool)> {
+        let records = store.list(queue, self.state, self.page).await?;
         let last = records.len() < self.page.limit;
+        let begin = self.page.offset;
         self.page.offset += records.len();
-        records.retain(|record| self.seen.insert(self.hashes.hash_one(record.id.as_str())));
-        Ok((records, last))
+        let records = (begin..)
+            .zip(records)
+            .filter(|(_, record)| self.seen.insert(self.hashes.hash_one(record.id.as_str())));
+        Ok((records.collect(), last))
     }
 
     fn looked_at(&self) -> usize {
@@ -93,7 +95,7 @@ pub(super) struct Search {
 enum Found {
     Messages(Vec<Record>),
     /// Dead letters by reason.
-    Groups(HashMap<String, Group>),
+    Groups(Groups),
 }
 
 impl Search {
@@ -107,7 +109,7 @@ impl Search {
                 ..
             } if !filter.is_empty() => (queue, *state, filter, Found::Messages(Vec::new())),
             Query::Groups { queue, filter } => {
-                (queue, State::Dead, filter, Found::Groups(HashMap::new()))
+                (queue, State::Dead, filter, Found::Groups(Groups::default()))
             }
             _ => return None,
         };
@@ -166,12 +168,17 @@ impl Search {
             let (step, last) = self.steps.next(store, &self.queue).await?;
             let matching = step
                 .into_iter()
-                .filter(|record| self.filter.matches(record));
+                .filter(|(_, record)| self.filter.matches(record));
             match &mut self.found {
-                Found::Messages(found) => found.extend(matching),
-                Found::Groups(groups) => matching.for_each(|record| count(groups, &record)),
+                Found::Messages(found) => found.extend(matching.map(|(_, record)| record)),
+                Found::Groups(groups) => {
+                    matching.for_each(|(at, record)| groups.count(&record, at))
+                }
             }
             self.is_over = last;
+        }
+        if let Found::Groups(groups) = &mut self.found {
+            groups.read_examples(store, &self.queue).await?;
         }
         self.took += begin.elapsed();
         Ok(())
@@ -195,11 +202,9 @@ impl Search {
         let all = match &self.found {
             Found::Messages(found) => found,
             Found::Groups(groups) => {
-                let mut groups: Vec<Group> = groups.values().cloned().collect();
-                groups.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.reason.cmp(&b.reason)));
                 return QueryResult::Groups {
                     query: query.clone(),
-                    groups: Arc::new(groups),
+                    groups: Arc::new(groups.sorted()),
                     searched,
                 };
             }
@@ -216,18 +221,6 @@ impl Search {
             searched,
         }
     }
-}
-
-/// Counts a dead letter to those of its reason.
-fn count(groups: &mut HashMap<String, Group>, record: &Record) {
-    let reason = group_of(record);
-    let group = groups.entry(reason.clone()).or_insert(Group {
-        reason,
-        count: 0,
-        latest_ms: 0,
-    });
-    group.count += 1;
-    group.latest_ms = group.latest_ms.max(record.at_ms.unwrap_or(0));
 }
 
 /// The ids of all dead letters that match now, each once, or of some when `goes_on` says no. What a filter says

@@ -4,7 +4,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::{Modifier, Style};
 use ratatui_textarea::{CursorMove, TextArea};
 
-use crate::control::{Filter, Line};
+use crate::control::{Filter, Letters, Line};
 use crate::message::{MessageId, QueueName};
 
 /// Lines that are remembered.
@@ -18,6 +18,11 @@ pub trait CommandParser: Send + Sync {
 
     /// The words that could stand in the place of the last one of what is before the cursor.
     fn complete(&self, before: &str) -> Vec<String>;
+
+    /// The paths of files and folders that begin so.
+    fn paths(&self, _begin: &str) -> Vec<String> {
+        Vec::new()
+    }
 
     /// What that last word names, if it names something that the screen knows.
     fn names(&self, _before: &str) -> Option<Named> {
@@ -43,6 +48,8 @@ pub enum Kind {
     Filter,
     /// A part of the name of a queue, which is selected meanwhile.
     Queue,
+    /// The file of a handler that is to be tried.
+    Handler,
 }
 
 /// The prompt while it is open.
@@ -60,6 +67,8 @@ pub struct Prompt {
     pub chosen: Option<usize>,
     /// The queue that was selected before one was looked for.
     pub queue_before: Option<QueueName>,
+    /// What a handler is to be tried on.
+    pub letters: Option<(QueueName, Letters)>,
     /// Where in the earlier lines it is, counted from the end; none on a line of its own.
     back: Option<usize>,
     /// The line of its own, while an earlier one is shown.
@@ -77,6 +86,7 @@ impl Prompt {
             candidates: Vec::new(),
             chosen: None,
             queue_before: None,
+            letters: None,
             back: None,
             own: String::new(),
         };
@@ -137,6 +147,9 @@ impl Prompt {
         parser: &dyn CommandParser,
         known: impl FnOnce(Named) -> Vec<String>,
     ) {
+        if self.kind == Kind::Handler {
+            return self.complete_path(parser);
+        }
         let before = self.before_cursor();
         let word = before
             .rsplit(char::is_whitespace)
@@ -150,6 +163,22 @@ impl Prompt {
             let sure = candidates.len() == 1;
             self.area
                 .insert_str(format!("{rest}{}", if sure { " " } else { "" }));
+        }
+        self.changed();
+        if candidates.len() != 1 {
+            self.candidates = candidates;
+        }
+    }
+
+    /// Completes the path of a handler, which may have blanks.
+    fn complete_path(&mut self, parser: &dyn CommandParser) {
+        self.area.cancel_selection();
+        let before = self.before_cursor();
+        let is_of_use = |path: &String| path.ends_with('/') || path.ends_with(".wasm");
+        let paths = parser.paths(&before).into_iter();
+        let candidates: Vec<String> = paths.filter(is_of_use).collect();
+        if let Some(rest) = common_start(&candidates).strip_prefix(&before) {
+            self.area.insert_str(rest);
         }
         self.changed();
         if candidates.len() != 1 {
@@ -209,7 +238,7 @@ impl Prompt {
     ) -> Result<Line, String> {
         match self.kind {
             Kind::Command => parser.parse(&self.text(), queue, chosen),
-            Kind::Filter | Kind::Queue => Filter::parse(&self.text())
+            Kind::Filter | Kind::Queue | Kind::Handler => Filter::parse(&self.text())
                 .map(Line::Filter)
                 .map_err(|error| error.to_string()),
         }

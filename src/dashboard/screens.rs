@@ -8,6 +8,7 @@ mod message;
 mod messages;
 mod overview;
 
+pub use dead::Dead;
 pub use messages::Messages;
 
 use super::keymap::{AFTER_TABS, Action, BEFORE_TABS, Binding, Key, Scope, tab};
@@ -34,11 +35,12 @@ static TAB_KEYS: [Binding; TABS.len()] = [
 ];
 
 /// All places where keys go.
-pub const PLACES: [Scope; 11] = [
+pub const PLACES: [Scope; 12] = [
     overview::SCOPE,
     messages::SCOPE,
     dead::GROUPS,
     dead::LETTERS,
+    dead::TRIAL,
     message::SCOPE,
     in_flight::SCOPE,
     log::SCOPE,
@@ -63,8 +65,8 @@ fn bindings() -> impl Iterator<Item = &'static Binding> {
     BEFORE_TABS.iter().chain(&TAB_KEYS).chain(AFTER_TABS)
 }
 
-/// The actions that the prompt lists: those of the place below it of which the key, the help or the label
-/// has what is typed.
+/// The actions that the prompt lists: those of the place below it of which the key is what is typed, or of
+/// which the help or the label has each word of it.
 #[must_use]
 pub fn palette(state: &State) -> Vec<&'static Binding> {
     let typed = match &state.prompt {
@@ -75,9 +77,8 @@ pub fn palette(state: &State) -> Vec<&'static Binding> {
     let below = in_scope(state.shown().scope(state));
     let is_listed = |binding: &&'static Binding| {
         let is_refused = binding.changes && state.settings.read_only;
-        let has_text = [binding.help, binding.label]
-            .iter()
-            .any(|words| words.contains(&text));
+        let has = |word: &str| binding.help.contains(word) || binding.label.contains(word);
+        let has_text = text.split_whitespace().all(has);
         let is_key = binding.keys.iter().any(|key| key.name() == typed);
         !is_refused && binding.action != Action::OpenPrompt && (has_text || is_key)
     };

@@ -13,16 +13,19 @@ use super::prompt::Prompt;
 use super::rates::Rates;
 use super::theme::Theme;
 use crate::control::{
-    Filter, Group, LogRing, Notice, Query, QueryResult, QueueView, READ_EVERY, Searched, Snapshot,
-    Stage,
+    Filter, Group, Letters, LogRing, Notice, Query, QueryResult, QueueView, READ_EVERY, Searched,
+    Snapshot, Stage,
 };
 use crate::message::{MessageId, QueueName, Record, State as MessageState};
 
 mod parts;
+mod places;
 mod question;
 mod screen;
+mod trial;
 
 pub use parts::{Effect, Modal, Opened, PayloadView, Reasons};
+pub use places::Places;
 pub use question::{Question, QuestionTurn};
 pub use screen::Screen;
 
@@ -86,6 +89,12 @@ pub struct State {
     pub filter: Filter,
     /// Which dead letters are open, by reason.
     pub group: Option<Reasons>,
+    /// True while the latest trial of a handler is shown on the dead screen.
+    pub is_trial_open: bool,
+    /// The handler that was tried last, as it was typed, and on what.
+    pub tried: Option<(String, (QueueName, Letters))>,
+    /// The places where the operator was.
+    pub places: Places,
     /// The selected line.
     pub selected: usize,
     /// What the selected line is about, to find it again when lines move.
@@ -145,6 +154,9 @@ impl State {
             state: 0,
             filter: Filter::default(),
             group: None,
+            is_trial_open: false,
+            tried: None,
+            places: Places::default(),
             selected: 0,
             anchor: None,
             offset: 0,
@@ -274,6 +286,7 @@ impl State {
     pub(super) fn show(&mut self, screen: &'static dyn Screen) {
         self.opened = None;
         self.group = None;
+        self.is_trial_open = false;
         self.screen = screen;
         self.first_page();
         screen.refresh(self);
@@ -290,7 +303,8 @@ impl State {
     pub(super) fn navigate_list(&mut self, action: Action, lines: usize) {
         let page = self.list_rows();
         let last = lines.saturating_sub(1);
-        let more = self.records().is_some_and(|(_, more, _)| more);
+        let pages = self.records().filter(|_| !self.is_trial_open);
+        let more = pages.is_some_and(|(_, more, _)| more);
         match action {
             Action::Up if self.selected > 0 => self.selected -= 1,
             Action::Up if self.offset > 0 => {

@@ -67,6 +67,7 @@ impl State {
             Event::Key(key) => Some(*key),
             _ => None,
         };
+        let is_step = !matches!(event, Event::Snapshot(_));
         let mut effects = match event {
             Event::Key(late) if self.comes_late(late, now) => {
                 key = None;
@@ -124,6 +125,7 @@ impl State {
             self.query = wanted.clone();
             effects.push(Effect::Command(Command::Query(wanted)));
         }
+        self.note_place(is_step);
         effects
     }
 
@@ -137,6 +139,7 @@ impl State {
         };
         if effects.iter().any(uses_marks) {
             self.marks.clear();
+            self.is_trial_open = false;
         }
     }
 
@@ -235,6 +238,7 @@ impl State {
         shown.outage.clone_from(&new.outage);
         shown.host.clone_from(&new.host);
         shown.task.clone_from(&new.task);
+        shown.trial.clone_from(&new.trial);
         for queue in &mut shown.queues {
             let now = new.queues.iter().find(|other| other.name == queue.name);
             queue.overview.paused = now.map_or(queue.overview.paused, |now| now.overview.paused);

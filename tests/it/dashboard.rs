@@ -11,6 +11,7 @@ mod screens;
 mod sizes;
 mod stalled;
 mod terminal;
+mod trial;
 pub(crate) mod tty;
 mod undo;
 mod walk;

@@ -7,11 +7,9 @@ use super::RunArgs;
 use crate::cli::lines::{self, TooLong, read_line};
 use crate::cli::open::{self, Missing};
 use crate::cli::{Usage, payload};
+use crate::control::call_of;
 use crate::format::line::{Defaults, line_max, parse};
-use crate::message::{
-    Due, Headers, MessageId, NewMessage, PAYLOAD_MAX_DEFAULT, QueueName, Record, State,
-    headers_size,
-};
+use crate::message::{Due, Headers, MessageId, NewMessage, PAYLOAD_MAX_DEFAULT, headers_size};
 use crate::runtime::Call;
 use crate::store::address::Endpoints;
 
@@ -120,35 +118,10 @@ async fn dead(args: &RunArgs, id: &str, endpoints: &Endpoints) -> anyhow::Result
     let Some(record) = store.get(queue, &MessageId::from(id)).await? else {
         bail!("queue {queue} has no message {id}: `dqhost dead list` shows its dead letters");
     };
-    let mut call = of_dead(queue, record).map_err(anyhow::Error::msg)?;
+    let mut call = call_of(queue, record).map_err(anyhow::Error::msg)?;
     if let Some(attempt) = args.attempt {
         call.attempt = attempt;
     }
     call.attempts_max = args.attempts.unwrap_or(call.attempts_max).max(call.attempt);
     Ok(call)
-}
-
-/// A dead letter as it was delivered last, or why there is nothing to run.
-pub(in crate::cli) fn of_dead(queue: &QueueName, record: Record) -> Result<Call, String> {
-    let id = record.id;
-    if record.state != State::Dead {
-        let state = record.state.as_str();
-        return Err(format!("message {id} is {state}, not a dead letter"));
-    }
-    let Some(payload) = record.payload else {
-        return Err(format!(
-            "the payload of {id} is missing from the store, so there is nothing to run"
-        ));
-    };
-    let attempt = record.attempts.max(1);
-    Ok(Call {
-        sent_at_ms: id.sent_at_ms(),
-        id: id.to_string(),
-        queue: queue.to_string(),
-        payload,
-        headers: record.headers,
-        attempt,
-        attempts_max: attempt.saturating_add(record.retries_left),
-        due_at_ms: None,
-    })
 }

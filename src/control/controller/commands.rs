@@ -1,12 +1,11 @@
 //! Does what the dashboard asks for, one command after the other.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use tokio::sync::mpsc;
 
 use super::notices::{done, failed, several};
-use super::{Command, Notice, Shared, Stage, lock, tasks, undo};
+use super::{Command, Notice, Shared, Stage, lock, tasks, trials, undo};
 use crate::control::{is_known, not_there};
 use crate::message::{Due, MessageId, NewMessage, QueueName};
 use crate::store::{Cancelled, Redriven, Rescheduled, StoreResult};
@@ -58,7 +57,7 @@ fn do_at_once(
             shared.read_again();
         }
         Command::StopTask => {
-            shared.task_stops.fetch_add(1, Ordering::Relaxed);
+            shared.task_stops.send_modify(|stops| *stops += 1);
         }
         Command::StopHandler(queue, id) => {
             let _ = notices.send(stop_handler(shared, &queue, &id));
@@ -92,6 +91,9 @@ async fn obey(
         }
         Command::Choose(queue, filter, bulk) => {
             return Ok(tasks::choose(shared, queue, filter, bulk, notices));
+        }
+        Command::Try(queue, letters, file) => {
+            return Ok(trials::start(shared, queue, (letters, file), notices));
         }
         // Done at once.
         Command::Query(_) | Command::StopTask | Command::StopHandler(..) | Command::StopHost(_) => {

@@ -51,7 +51,11 @@ pub fn pace(rate: Option<u32>) -> (usize, Duration) {
 
 /// Takes the place of the one task that may be under way: what tells when it is to stop. Else the
 /// task that has the place.
-fn begin(shared: &Shared, what: &'static str, total: Option<u64>) -> Result<u64, &'static str> {
+pub(super) fn begin(
+    shared: &Shared,
+    what: &'static str,
+    total: Option<u64>,
+) -> Result<u64, &'static str> {
     let mut task = lock(&shared.task);
     if let Some(task) = &*task {
         return Err(task.what);
@@ -66,7 +70,7 @@ fn begin(shared: &Shared, what: &'static str, total: Option<u64>) -> Result<u64,
     Ok(shared.stops_of_tasks())
 }
 
-fn busy(what: &str) -> Notice {
+pub(super) fn busy(what: &str) -> Notice {
     Notice {
         text: format!("wait for the end of {what}, or stop it with S"),
         failed: true,

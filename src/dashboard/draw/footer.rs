@@ -115,7 +115,7 @@ fn fits_message(state: &State, action: Action) -> bool {
     let Some(record) = record else { return true };
     let is_dead = record.state == MessageState::Dead;
     match action {
-        Action::Redrive | Action::Edit | Action::Delete => is_dead,
+        Action::Redrive | Action::Try | Action::Edit | Action::Delete => is_dead,
         Action::RunNow | Action::Cancel => !is_dead,
         _ => true,
     }

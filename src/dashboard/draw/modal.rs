@@ -12,7 +12,7 @@ use crate::dashboard::prompt::{Kind, Prompt};
 use crate::dashboard::screens;
 use crate::dashboard::state::{Modal, Question, State};
 use crate::dashboard::theme::Theme;
-use crate::dashboard::widgets::{pop_up, put, row, safe};
+use crate::dashboard::widgets::{columns, pop_up, put, row, safe};
 use crate::message::MessageId;
 
 /// The most rows of the prompt.
@@ -52,7 +52,7 @@ pub(super) fn help(state: &mut State, area: Rect, buffer: &mut Buffer) {
     lines.push(Line::default());
     for line in [
         "Commands, after `:` - send, get, cancel, reschedule, redrive, delete, pause,",
-        "resume, stop, filter, queue, help, quit; `dqhost send --help` in a shell explains.",
+        "resume, try, stop, filter, queue, help, quit; `dqhost send --help` explains.",
         "Filters - words that must all be found; !word must not; id: payload: reason:",
         "class: header: look in one place only.",
         "The bars of the overview grow with the logarithm of the number.",
@@ -161,6 +161,10 @@ pub(super) fn prompt(theme: Theme, prompt: &Prompt, body: Rect, notice: Rect, bu
     let lines = u16::try_from(prompt.area.lines().len()).unwrap_or(u16::MAX);
     let below = match (&prompt.error, prompt.candidates.as_slice()) {
         (Some(error), _) => Some((safe(error, usize::from(body.width) * 2), theme.bad())),
+        (None, []) if prompt.kind == Kind::Handler => {
+            let hint = "a handler's file; Tab completes, Enter tries it, and nothing is changed";
+            Some((hint.to_owned(), theme.dim()))
+        }
         (None, []) => None,
         (None, words) => Some((
             safe(&words.join("  "), usize::from(body.width) * 2),
@@ -184,16 +188,18 @@ pub(super) fn prompt(theme: Theme, prompt: &Prompt, body: Rect, notice: Rect, bu
     let sign = match prompt.kind {
         Kind::Command => ":",
         Kind::Filter | Kind::Queue => "/",
+        Kind::Handler => "try: ",
     };
+    let columns = u16::try_from(columns(sign)).unwrap_or(1).min(place.width);
     let head = Rect {
-        width: 1,
+        width: columns,
         height: 1,
         ..place
     };
     Line::styled(sign, theme.accent().add_modifier(Modifier::BOLD)).render(head, buffer);
     let input = Rect {
-        x: place.x + 1,
-        width: place.width - 1,
+        x: place.x + columns,
+        width: place.width - columns,
         height: rows,
         ..place
     };

@@ -4,16 +4,20 @@ use std::time::Instant;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::Style;
-use ratatui::text::{Line, Span};
+use ratatui::text::Span;
 
-use super::list::{self, List, TIME, filter_span, still_searching};
-use crate::control::{Bulk, Command, Query};
+use super::list::{self, List};
+use crate::control::{Bulk, Command, Letters, Query};
 use crate::dashboard::keymap::{Action, Scope};
 use crate::dashboard::state::{Effect, Reasons, Screen, State};
-use crate::dashboard::widgets::{depth, frame, put, row, safe, until};
-use crate::message::State as MessageState;
+use crate::dashboard::widgets::safe;
+use crate::message::{MessageId, QueueName, State as MessageState};
 use crate::text::short_number;
+
+mod groups;
+mod trial;
+
+pub(super) use trial::SCOPE as TRIAL;
 
 pub(super) const GROUPS: Scope = Scope::Screen(
     "Dead letters by reason",
@@ -21,6 +25,7 @@ pub(super) const GROUPS: Scope = Scope::Screen(
         Action::Open,
         Action::Redrive,
         Action::RedriveAll,
+        Action::Try,
         Action::Delete,
         Action::DeleteAll,
         Action::OpenFilter,
@@ -34,6 +39,7 @@ pub(super) const LETTERS: Scope = Scope::Screen(
         Action::Open,
         Action::Redrive,
         Action::RedriveAll,
+        Action::Try,
         Action::Edit,
         Action::Delete,
         Action::DeleteAll,
@@ -47,7 +53,7 @@ pub(super) const LETTERS: Scope = Scope::Screen(
 
 /// The screen.
 #[derive(Debug)]
-pub(super) struct Dead;
+pub struct Dead;
 
 impl Screen for Dead {
     fn name(&self) -> &'static str {
@@ -62,6 +68,7 @@ impl Screen for Dead {
 
     fn scope(&self, state: &State) -> Scope {
         match state.group {
+            _ if state.is_trial_open => TRIAL,
             Some(_) => LETTERS,
             None => GROUPS,
         }
@@ -77,6 +84,9 @@ impl Screen for Dead {
     }
 
     fn line_count(&self, state: &State) -> Option<usize> {
+        if state.is_trial_open {
+            return Some(state.trial().map_or(0, |trial| trial.tried.len()));
+        }
         if state.group.is_some() {
             return Some(state.records()?.0.len());
         }
@@ -85,10 +95,22 @@ impl Screen for Dead {
     }
 
     fn line_key<'s>(&self, state: &'s State, line: usize) -> Option<&'s str> {
+        if state.is_trial_open {
+            return Some(state.trial()?.tried.get(line)?.id.as_str());
+        }
         if state.group.is_some() {
             return Some(state.records()?.0.get(line)?.id.as_str());
         }
         Some(&state.groups()?.0.get(line.checked_sub(1)?)?.reason)
+    }
+
+    fn current(&self, state: &State) -> Option<(QueueName, MessageId)> {
+        if state.is_trial_open {
+            let trial = state.trial()?;
+            let one = trial.tried.get(state.selected)?;
+            return Some((trial.queue.clone(), one.id.clone()));
+        }
+        Some((state.queue.clone()?, state.selected_record()?.id.clone()))
     }
 
     fn open(&self, state: &mut State) {
@@ -105,6 +127,9 @@ impl Screen for Dead {
     }
 
     fn act(&self, state: &mut State, action: Action) -> Option<Vec<Effect>> {
+        if state.is_trial_open {
+            return trial::act(state, action);
+        }
         let is_by_reason = state.group.is_none();
         let all = || Some(state.group.clone().unwrap_or(Reasons::All));
         let (reasons, bulk) = match action {
@@ -112,6 +137,14 @@ impl Screen for Dead {
             Action::Delete if is_by_reason => (selected(state), Bulk::Delete),
             Action::RedriveAll => (all(), Bulk::REDRIVE),
             Action::DeleteAll => (all(), Bulk::Delete),
+            Action::Try if is_by_reason => {
+                let chosen = selected(state).zip(state.queue.clone());
+                if let Some((reasons, queue)) = chosen {
+                    let letters = Letters::Matching(reasons.filter(&state.filter));
+                    state.ask_for_handler(queue, letters);
+                }
+                return Some(Vec::new());
+            }
             _ => return None,
         };
         Some(choose(state, reasons, bulk))
@@ -119,7 +152,8 @@ impl Screen for Dead {
 
     fn draw(&self, state: &mut State, now: Instant, area: Rect, buffer: &mut Buffer) {
         let reason = match &state.group {
-            None => return groups(state, now, area, buffer),
+            _ if state.is_trial_open => return trial::draw(state, now, area, buffer),
+            None => return groups::draw(state, now, area, buffer),
             Some(Reasons::All) => "all dead letters",
             Some(Reasons::One(reason)) => reason,
         };
@@ -152,61 +186,4 @@ fn choose(state: &State, reasons: Option<Reasons>, bulk: Bulk) -> Vec<Effect> {
     };
     let filter = reasons.filter(&state.filter);
     vec![Effect::Command(Command::Choose(queue, filter, bulk))]
-}
-
-fn groups(state: &State, now: Instant, area: Rect, buffer: &mut Buffer) {
-    let theme = state.settings.theme;
-    let area = frame(theme, "Dead letters by reason", area, buffer);
-    let dead = state
-        .queue_view()
-        .map_or(0, |view| view.overview.counts.dead);
-    let mut head = vec![
-        Span::raw("dead letters by reason: "),
-        Span::styled(
-            short_number(dead),
-            if dead > 0 { theme.bad() } else { depth(0) },
-        ),
-    ];
-    head.extend(filter_span(state));
-    let mut lines = vec![
-        Line::from(head),
-        Line::styled(
-            format!(" {:>6}  {:<TIME$}  REASON", "COUNT", "LATEST"),
-            theme.dim(),
-        ),
-    ];
-    let width = usize::from(area.width);
-    match state.groups() {
-        None => lines.push(Line::styled("  reading…", theme.dim())),
-        Some((groups, searched)) => {
-            let now_ms = state.snapshot.now_ms(now);
-            let counts = groups.iter().map(|group| group.count);
-            let total = counts.fold(0, u64::saturating_add);
-            let rows = state.list_rows();
-            // The selected line stays in sight.
-            let first = state.selected.saturating_sub(rows - 1);
-            state.note_rows(area, 2, first);
-            let all = if dead == 0 {
-                "no dead letters"
-            } else {
-                "all of them"
-            };
-            let all = (total, String::new(), all.to_owned());
-            let others = groups.iter().map(|group| {
-                (
-                    group.count,
-                    until(group.latest_ms, now_ms),
-                    safe(&group.reason, width.saturating_sub(26)),
-                )
-            });
-            for (at, (count, latest, reason)) in
-                std::iter::once(all).chain(others).enumerate().skip(first)
-            {
-                let text = format!("{:>6}  {latest:<TIME$}  {reason}", short_number(count));
-                lines.push(row(theme, at == state.selected, &text, Style::new()));
-            }
-            lines.extend(still_searching(state, searched, MessageState::Dead));
-        }
-    }
-    put(lines, area, buffer);
 }

@@ -92,7 +92,7 @@ pub(super) fn draw(list: List, state: &State, now: Instant, area: Rect, buffer: 
 }
 
 /// The place of a list, and that of what is selected where there is room for it.
-fn split(area: Rect) -> (Rect, Option<Rect>) {
+pub(super) fn split(area: Rect) -> (Rect, Option<Rect>) {
     if area.width < COLUMNS_OF_SPLIT || area.height < ROWS_OF_PANELS - ROWS_OF_STATUS_AND_KEYS {
         return (area, None);
     }
@@ -102,7 +102,7 @@ fn split(area: Rect) -> (Rect, Option<Rect>) {
 }
 
 /// Columns of an id: all of it where there is room.
-fn id_width(width: usize) -> usize {
+pub(super) fn id_width(width: usize) -> usize {
     if width < 100 { 13 } else { 36 }
 }
 

@@ -30,6 +30,7 @@ pub(super) const SCOPE: Scope = Scope::Screen(
         Action::RunNow,
         Action::Cancel,
         Action::Redrive,
+        Action::Try,
         Action::Edit,
         Action::Delete,
         Action::PayloadView,
@@ -110,18 +111,21 @@ pub(super) fn beside_list(
 ) {
     let area = frame(theme, "Selected", area, buffer);
     let width = usize::from(area.width);
-    let mut lines = vec![Line::styled(
-        safe(record.id.as_str(), width),
-        theme.accent(),
-    )];
-    lines.extend(about(
-        theme,
-        record,
-        (PayloadView::Json, LISTED_PAYLOAD_MAX),
-        now_ms,
-        width,
-    ));
-    put(lines, area, buffer);
+    put(listed(theme, record, now_ms, width), area, buffer);
+}
+
+/// The same as lines.
+pub(super) fn listed(
+    theme: Theme,
+    record: &Record,
+    now_ms: u64,
+    width: usize,
+) -> Vec<Line<'static>> {
+    let id = safe(record.id.as_str(), width);
+    let mut lines = vec![Line::styled(id, theme.accent())];
+    let beginning = (PayloadView::Json, LISTED_PAYLOAD_MAX);
+    lines.extend(about(theme, record, beginning, now_ms, width));
+    lines
 }
 
 fn text(theme: Theme, opened: &Opened, now_ms: u64, width: usize) -> Vec<Line<'static>> {
@@ -305,7 +309,7 @@ fn payload_lines(
 }
 
 /// The lines of a text, made harmless and broken where they are longer than the screen.
-fn wrapped(text: &str, width: usize, is_json: bool) -> Vec<Line<'static>> {
+pub(super) fn wrapped(text: &str, width: usize, is_json: bool) -> Vec<Line<'static>> {
     let width = width.max(10);
     let mut lines = Vec::new();
     for line in text.split('\n') {

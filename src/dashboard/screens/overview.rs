@@ -62,6 +62,10 @@ impl Screen for Overview {
         "Overview"
     }
 
+    fn is_of_one_queue(&self) -> bool {
+        false
+    }
+
     fn scope(&self, _: &State) -> Scope {
         SCOPE
     }

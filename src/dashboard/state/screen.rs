@@ -22,6 +22,11 @@ pub trait Screen: fmt::Debug + Sync {
         None
     }
 
+    /// False if it is the same place whichever queue is selected.
+    fn is_of_one_queue(&self) -> bool {
+        true
+    }
+
     /// The keys that work on it.
     fn scope(&self, state: &State) -> Scope;
 

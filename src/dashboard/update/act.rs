@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::Effect;
-use crate::control::{Bulk, Command, UNDO_MAX};
+use crate::control::{Bulk, Command, Letters, UNDO_MAX};
 use crate::dashboard::keymap::Action;
 use crate::dashboard::prompt::{Kind, Prompt, text_area};
 use crate::dashboard::screens::TABS;
@@ -50,6 +50,11 @@ impl State {
             | Action::Bottom => {
                 self.navigate(action);
             }
+            Action::PlaceBefore | Action::PlaceAfter => {
+                if !self.go_to_place(action == Action::PlaceBefore) {
+                    self.say("there is no other place this way", false, now);
+                }
+            }
             Action::NextScreen => self.turn(1),
             Action::PreviousScreen => self.turn(TABS.len() - 1),
             Action::Screen(number) => self.show(TABS[usize::from(number) - 1]),
@@ -80,6 +85,11 @@ impl State {
             Action::Undo => return vec![Effect::Command(Command::Undo)],
             Action::StopTask => return vec![Effect::Command(Command::StopTask)],
             Action::Edit => self.edit_payload(now),
+            Action::Try => {
+                if let Some((queue, ids)) = self.chosen() {
+                    self.ask_for_handler(queue, Letters::Named(ids));
+                }
+            }
             Action::RunNow => {
                 let chosen = self.chosen();
                 return chosen.map_or(Vec::new(), |(queue, ids)| {

@@ -1,13 +1,14 @@
 //! Answers, edits and typed lines.
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use super::Effect;
-use crate::control::{Command, Line};
+use crate::control::{Command, Letters, Line};
 use crate::dashboard::keymap::Action;
-use crate::dashboard::prompt::{CommandParser, Kind, Named};
-use crate::dashboard::screens::{self, Messages};
-use crate::dashboard::state::{Modal, State};
+use crate::dashboard::prompt::{CommandParser, Kind, Named, Prompt};
+use crate::dashboard::screens::{self, Dead, Messages};
+use crate::dashboard::state::{Modal, Screen, State};
 use crate::message::QueueName;
 
 impl State {
@@ -181,8 +182,10 @@ impl State {
         if let Some(binding) = chosen {
             return self.act(binding.action, now);
         }
-        if prompt.kind == Kind::Queue {
-            return Vec::new();
+        match prompt.kind {
+            Kind::Queue => return Vec::new(),
+            Kind::Handler => return self.try_handler(prompt),
+            Kind::Command | Kind::Filter => {}
         }
         let text = prompt.text();
         if text.trim().is_empty() && prompt.kind == Kind::Command {
@@ -211,6 +214,34 @@ impl State {
         effects
     }
 
+    /// Tries the handler that was typed.
+    fn try_handler(&mut self, mut prompt: Prompt) -> Vec<Effect> {
+        let file = prompt.text().trim().to_owned();
+        if file.is_empty() {
+            prompt.error = Some("give the file of a handler, such as handler.wasm".to_owned());
+            self.prompt = Some(prompt);
+            return Vec::new();
+        }
+        match prompt.letters {
+            Some((queue, letters)) => self.begin_trial(queue, letters, file.into()),
+            None => Vec::new(),
+        }
+    }
+
+    /// Begins a trial and shows it.
+    fn begin_trial(&mut self, queue: QueueName, letters: Letters, file: PathBuf) -> Vec<Effect> {
+        let typed = file.display().to_string();
+        self.tried = Some((typed, (queue.clone(), letters.clone())));
+        if self.screen.name() != Dead.name() {
+            self.show(&Dead);
+        }
+        self.opened = None;
+        self.is_trial_open = true;
+        self.notice = None;
+        self.first_page();
+        vec![Effect::Command(Command::Try(queue, letters, file))]
+    }
+
     fn obey(&mut self, line: Line, now: Instant) -> Vec<Effect> {
         match line {
             Line::Do(command) => {
@@ -221,6 +252,9 @@ impl State {
                         now,
                     );
                     return Vec::new();
+                }
+                if let Command::Try(queue, letters, file) = command {
+                    return self.begin_trial(queue, letters, file);
                 }
                 return self.ask_if_many(command);
             }

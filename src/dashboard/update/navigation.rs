@@ -14,7 +14,10 @@ impl State {
         if self.modal.take().is_some() || self.opened.take().is_some() {
             return;
         }
-        if !self.marks.is_empty() {
+        if self.is_trial_open {
+            self.is_trial_open = false;
+            self.first_page();
+        } else if !self.marks.is_empty() {
             self.marks.clear();
         } else if !self.filter.is_empty() {
             self.filter = Filter::default();
@@ -43,6 +46,7 @@ impl State {
         if let Some(next) = queues.get(at.map_or(0, |at| (at + 1) % queues.len())) {
             self.queue = Some(next.name.clone());
             self.group = None;
+            self.is_trial_open = false;
             self.first_page();
         }
     }

@@ -68,7 +68,14 @@ fn dead_letters_are_chosen_by_reason_by_filter_and_by_mark() {
     tty.wait_for("> default");
     tty.keys("3");
     tty.wait_for("attempt 1 of 9");
-    // The words differ, their digits too: each is a reason of its own, so a filter has them all.
+    // The words differ, and are one reason all the same.
+    let line = tty.wait_for("is not the number of an attempt");
+    let line = line.lines().find(|line| line.contains("payload \"…\""));
+    assert!(
+        line.unwrap()
+            .trim_start_matches(['│', ' '])
+            .starts_with("40 ")
+    );
     tty.keys("/word !word1\r");
     tty.wait_for("/word !word1");
     tty.wait_until("the filter is used", |text| {

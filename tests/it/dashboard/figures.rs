@@ -379,6 +379,7 @@ async fn a_list_shows_what_the_counts_know_already() {
         queues: vec![queue.clone()],
         host: None,
         read_only: false,
+        handlers: None,
     };
     let (mut channels, _desk) = controller.open(Arc::new(LogRing::default()));
     let look = Query::Messages {
@@ -609,6 +610,7 @@ async fn a_search_goes_on_until_it_has_found_what_there_is() {
         queues: vec![queue.clone()],
         host: None,
         read_only: false,
+        handlers: None,
     };
     let (mut channels, _handle) = controller.open(Arc::new(LogRing::default()));
     let search = Query::Messages {

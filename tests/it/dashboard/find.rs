@@ -27,7 +27,7 @@ fn queue(sample: &Sample) -> &str {
 #[test]
 fn the_prompt_lists_every_action_with_its_key() {
     for size in SIZES {
-        for keys in ["", "2", "3", "3\n", "3\n\n", "4", "5"] {
+        for keys in ["", "2", "3", "3\n", "3\n\n", "3tx\n", "4", "5"] {
             let mut sample = Sample::new(theme(), size);
             for c in keys.chars() {
                 match c {
@@ -74,12 +74,71 @@ fn an_action_is_found_by_what_it_does_and_enter_does_it() {
     key(&mut sample, KeyCode::Down);
     sample.enter();
     assert!(sample.state.is_frozen && sample.state.prompt.is_none());
+    // Words in any order.
+    let mut sample = Sample::new(theme(), (80, 24));
+    sample.type_in(":screen hold");
+    let shown = text(&mut sample);
+    assert!(
+        shown.contains("Actions (1)") && shown.contains("hold the screen still"),
+        "{shown}"
+    );
     // What is not allowed is not listed.
     let mut sample = Sample::new(theme(), (80, 24));
     sample.state.settings.read_only = true;
     sample.type_in("2:cel");
     let shown = text(&mut sample);
     assert!(!shown.contains("Actions"), "{shown}");
+}
+
+#[test]
+fn an_operator_goes_back_to_where_they_were_and_forward_again() {
+    let mut sample = Sample::new(theme(), (80, 24));
+    let place = |sample: &Sample| {
+        let state = &sample.state;
+        let opened = state.opened.as_ref().map(|opened| opened.id.clone());
+        (
+            state.screen.name(),
+            queue(sample).to_owned(),
+            state.filter.text().to_owned(),
+            (state.group.clone(), opened, state.selected),
+        )
+    };
+    // Through the queues of the overview, which is one place.
+    sample.type_in("jj");
+    let mut seen = vec![place(&sample)];
+    sample.type_in("3jj");
+    seen.push(place(&sample));
+    sample.enter();
+    sample.type_in("jjj");
+    seen.push(place(&sample));
+    sample.enter();
+    seen.push(place(&sample));
+    sample.type_in("2/order");
+    sample.enter();
+    sample.type_in("j");
+    seen.push(place(&sample));
+    let between = seen.len() - 1;
+    sample.type_in("<");
+    // The list before it was filtered.
+    assert_eq!(place(&sample).2, "");
+    for before in seen[..between].iter().rev() {
+        sample.type_in("<");
+        assert_eq!(place(&sample), *before);
+    }
+    sample.type_in("<");
+    let (notice, _) = sample.state.notice.as_ref().unwrap();
+    assert!(notice.text.contains("no other place"), "{notice:?}");
+    for after in &seen[1..between] {
+        sample.press(KeyCode::Right, KeyModifiers::ALT);
+        assert_eq!(place(&sample), *after);
+    }
+    sample.type_in(">>");
+    assert_eq!(place(&sample), seen[between]);
+    // A step elsewhere is a new way.
+    sample.type_in("<5>");
+    assert_eq!(place(&sample).0, "Log");
+    sample.type_in("<<");
+    assert_eq!(place(&sample), seen[between - 1]);
 }
 
 #[test]
@@ -221,12 +280,12 @@ fn a_click_shows_a_tab_and_selects_and_opens_a_line() {
             );
             assert_eq!(sample.state.screen.name(), name);
         }
-        click(&mut sample, "eaten by");
+        click(&mut sample, "rejected: order");
         assert_eq!(
             (sample.state.selected, sample.state.group.is_none()),
             (2, true)
         );
-        click(&mut sample, "eaten by");
+        click(&mut sample, "rejected: order");
         assert!(sample.state.group.is_some());
         click(&mut sample, "019a2b3c");
         let selected = sample.state.selected;

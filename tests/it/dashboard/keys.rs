@@ -23,6 +23,7 @@ fn at(place: &str) -> Sample {
         "Overview" => "",
         "Messages" => "2",
         "Dead letters by reason" => "3",
+        "Trial of a handler" => "3tx\n",
         "Dead letters" | "One message" | "Question" | "Editor" => "3\n",
         "In flight" => "4",
         "Log" => "5",
@@ -53,6 +54,7 @@ fn short(scope: Scope) -> &'static str {
         "Dead letters" => "Letters",
         "One message" => "Message",
         "In flight" => "InFlight",
+        "Trial of a handler" => "Trial",
         "Question" => "Confirm",
         name => name,
     }

@@ -1,13 +1,14 @@
 //! A state of things that has something of everything, the same in every run.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use dqhost::control::{
-    Counts, DueAhead, DueSpan, FailedAt, FailedSample, Group, HostInfo, InFlightDelivery, Line,
-    LogLevel, LogRing, Overview, OwnHost, Quantiles, Query, QueryResult, QueueReport, QueueView,
-    Searched, SeenHost, Snapshot, Stage, Summary, Totals,
+    Answer, Counts, DueAhead, DueSpan, FailedAt, FailedSample, Group, HostInfo, InFlightDelivery,
+    Line, LogLevel, LogRing, Overview, OwnHost, Quantiles, Query, QueryResult, QueueReport,
+    QueueView, Searched, SeenHost, Snapshot, Stage, Summary, Totals, Trend, Trial, TrialEnd,
+    TriedLetter,
 };
 use dqhost::dashboard::update::{Effect, Event};
 use dqhost::dashboard::{CommandParser, Named, Settings, State, Theme, screens};
@@ -217,6 +218,34 @@ fn snapshot(at: Instant, second: u64) -> Snapshot {
         in_flight: vec![in_flight(1, 9), in_flight(2, 4), in_flight(3, 1)],
         result: QueryResult::Nothing,
         task: None,
+        trial: Some(Arc::clone(TRIAL.get_or_init(|| Arc::new(trial())))),
+    }
+}
+
+static TRIAL: OnceLock<Arc<Trial>> = OnceLock::new();
+
+/// Another handler, which acks two of three.
+fn trial() -> Trial {
+    let one = |number: u32| {
+        let answer = match number % 3 {
+            0 => Answer::Failed("rejected", "no order has this number".to_owned()),
+            _ => Answer::Acked,
+        };
+        let last = attempt(4, "HTTP 503");
+        TriedLetter {
+            id: id(number),
+            record: Some(Arc::new(record(number, In::Dead, vec![last]))),
+            answer,
+            log: "asking another bank\n".to_owned(),
+        }
+    };
+    Trial {
+        queue: "orders".parse().unwrap(),
+        file: "/srv/new/orders.wasm".to_owned(),
+        digest: Some("fe".repeat(32)),
+        meant: Some(5120),
+        tried: (1..=1000).map(one).collect(),
+        end: Some(TrialEnd::Done),
     }
 }
 
@@ -367,19 +396,32 @@ fn seen(query: &Query) -> QueryResult {
             }
         }
         Query::Groups { .. } => {
-            let group = |reason: &str, count, minutes: u64| Group {
-                reason: reason.to_owned(),
-                count,
-                latest_ms: NOW_MS - minutes * 60_000,
+            let group = |reason: &str, text: Option<&str>, count: u32, minutes: u64| {
+                let mut trend = Trend::default();
+                let at = |n: u64| NOW_MS - (minutes + n * n / 20) * 60_000;
+                for n in 0..u64::from(count) {
+                    trend.add(at(n % 60));
+                }
+                let last = attempt(4, "HTTP 503");
+                Group {
+                    reason: reason.to_owned(),
+                    text: text.map(str::to_owned),
+                    count: count.into(),
+                    first_ms: at(u64::from(count).min(60) - 1),
+                    latest_ms: at(0),
+                    trend,
+                    example: Some(Arc::new(record(17, In::Dead, vec![last]))),
+                }
             };
             let groups = vec![
-                group("nacked: HTTP 503", 380, 2),
+                group("nacked: HTTP 503", Some("nacked: HTTP 503"), 380, 2),
                 group(
-                    "rejected: order # has the unknown status \"eaten by the dog\"",
+                    "rejected: order # has the status \"…\", eaten by the dog",
+                    None,
                     30,
                     95,
                 ),
-                group("timed-out: no verdict within 30s", 2, 4000),
+                group("timed-out: no verdict within #s", None, 2, 4000),
             ];
             QueryResult::Groups {
                 groups: Arc::new(groups),

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use crossterm::event::{KeyCode, KeyModifiers};
-use dqhost::control::LogLevel;
+use dqhost::control::{LogLevel, TrialEnd};
 use dqhost::dashboard::update::Event;
 use dqhost::dashboard::{Theme, picture};
 
@@ -95,6 +95,26 @@ screens! {
         sample.type_in("3j");
         sample.enter();
         sample.type_in("aj");
+    };
+    a_handler_to_be_tried: |sample| {
+        sample.type_in("3jt/srv/new/orders.wasm");
+    };
+    trial_of_a_handler: |sample| {
+        sample.type_in("3jtx");
+        sample.enter();
+        sample.type_in("j");
+    };
+    trial_that_failed: |sample| {
+        sample.type_in("3tx");
+        sample.enter();
+        let mut snapshot = (*sample.state.snapshot).clone();
+        let mut trial = (**snapshot.trial.as_ref().unwrap()).clone();
+        trial.tried.clear();
+        let error = "/srv/new/orders.wasm is not a handler: it has no export that a message can be given \
+            to; build it for the world of wit/ and look at it with `dqhost check`";
+        trial.end = Some(TrialEnd::Failed(error.to_owned()));
+        snapshot.trial = Some(trial.into());
+        sample.event(Event::Snapshot(snapshot.into()));
     };
     in_flight: |sample| {
         sample.type_in("4j");

@@ -21,10 +21,12 @@ const ONE_LINE: (u16, u16) = (300, 5);
 const VERSION: &str = "0.1.0";
 
 /// How the screens are reached.
-const SCREENS: [&str; 9] = ["", "2", "2]]", "3", "3\n", "3\n\n", "4", "5", "2\n"];
+const SCREENS: [&str; 11] = [
+    "", "2", "2]]", "3", "3j", "3\n", "3\n\n", "3tx\n", "4", "5", "2\n",
+];
 
 /// How what lies on top is.
-const ON_TOP: [&str; 6] = ["?", "3\nD", ":send", "3\n\ne", "/", "q"];
+const ON_TOP: [&str; 8] = ["?", "3\nD", ":send", "3\n\ne", "/", "q", "3t", "3tx\nr"];
 
 fn any_number() -> impl Strategy<Value = u64> {
     prop_oneof![
@@ -107,6 +109,8 @@ fn fill_result(result: &mut QueryResult, mut next: impl FnMut() -> u64) {
             for group in Arc::make_mut(groups) {
                 group.count = next();
                 group.latest_ms = next();
+                group.first_ms = next();
+                group.trend.add(next());
             }
         }
         QueryResult::Due {

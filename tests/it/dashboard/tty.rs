@@ -162,6 +162,16 @@ impl Tty {
         to.flush().unwrap();
     }
 
+    /// Waits until all is read. A process that another test starts just when the terminal is made inherits
+    /// it, since the library closes it for others only after that: this waits for it too, and not for ever.
+    fn wait_for_reader(&mut self) {
+        let reader = self.reader.take().unwrap();
+        eventually("nobody has the terminal open", || {
+            reader.is_finished().then_some(())
+        });
+        reader.join().unwrap();
+    }
+
     fn watcher(&self, what: Watcher) {
         let (watcher, changed) = &*self.watcher;
         *watcher.lock().unwrap() = what;
@@ -183,7 +193,7 @@ impl Tty {
     pub(crate) fn hang_up(&mut self, write: impl FnOnce()) {
         self.watcher(Watcher::Leaves);
         write();
-        self.reader.take().unwrap().join().unwrap();
+        self.wait_for_reader();
         drop((self.keys.take(), self.master.take()));
     }
 
@@ -304,7 +314,7 @@ impl Tty {
             );
             std::thread::sleep(Duration::from_millis(5));
         };
-        self.reader.take().unwrap().join().unwrap();
+        self.wait_for_reader();
         let text = self.text();
         assert_eq!(status.exit_code(), code, "{text}");
         let last = self.bytes();

@@ -42,6 +42,7 @@ async fn undo(store: Arc<dyn Store>) {
         queues: vec![queue.clone()],
         host: None,
         read_only: false,
+        handlers: None,
     };
     let (mut channels, _desk) = controller.open(Arc::new(LogRing::default()));
 
