@@ -220,12 +220,15 @@ fn selected_group(state: &State, group: &Group, now_ms: u64, (area, buffer): (Re
     for line in &mut lines {
         line.style = theme.accent();
     }
-    let times = format!(
-        "{} dead letters, the first {}, the latest {}",
-        short_number(group.count),
-        until(group.first_ms, now_ms),
-        until(group.latest_ms, now_ms)
-    );
+    let latest = until(group.latest_ms, now_ms);
+    let times = match group.count {
+        1 => format!("1 dead letter, {latest}"),
+        count => format!(
+            "{} dead letters, the first {}, the latest {latest}",
+            short_number(count),
+            until(group.first_ms, now_ms)
+        ),
+    };
     lines.extend(wrapped(&times, width, false));
     if let Some(record) = &group.example {
         lines.push(Line::default());
