@@ -499,22 +499,6 @@ mod tests {
                 ),
             ),
             (
-                "try all --handler fix.wasm",
-                Command::Try(
-                    queue.clone(),
-                    Letters::Matching(Filter::default()),
-                    "fix.wasm".into(),
-                ),
-            ),
-            (
-                "dead try x --handler fix.wasm",
-                Command::Try(
-                    queue.clone(),
-                    Letters::Named(vec!["x".into()]),
-                    "fix.wasm".into(),
-                ),
-            ),
-            (
                 "redrive x --payload y",
                 Command::RedriveEdited {
                     queue: queue.clone(),
@@ -531,6 +515,19 @@ mod tests {
             (Ok(Line::Quit), Ok(Line::Quit))
         );
         assert_eq!(parse("get abc"), Ok(Line::Open("abc".into())));
+    }
+
+    #[test]
+    fn a_handler_is_tried_on_those_that_are_named_or_match() {
+        let queue: QueueName = DEFAULT_QUEUE.parse().unwrap();
+        let tried = |letters| Line::Do(Command::Try(queue.clone(), letters, "fix.wasm".into()));
+        for (line, letters) in [
+            ("try all", Letters::Matching(Filter::default())),
+            ("dead try x", Letters::Named(vec!["x".into()])),
+        ] {
+            let line = format!("{line} --handler fix.wasm");
+            assert_eq!(parse(&line), Ok(tried(letters)), "{line}");
+        }
     }
 
     #[test]

@@ -214,12 +214,10 @@ pub(super) async fn up(
         let (slots, host) = (args.slots, monitor.host_id());
         tracing::info!(%queue, handler, store = store.describe(), slots, host, "serving");
     }
+    let parts = (store, Arc::clone(&loader));
     let summary = match logs {
         None => host.run(stages).await,
-        Some(logs) => {
-            let shown = (store, Arc::clone(&loader));
-            screen::with_host(&args.screen, host, (stage, stages), shown, logs).await?
-        }
+        Some(logs) => screen::with_host(&args.screen, host, (stage, stages), parts, logs).await?,
     };
     manager.stopping("stopping");
     if let Some(listening) = listening {

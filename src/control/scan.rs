@@ -172,7 +172,7 @@ impl Search {
             match &mut self.found {
                 Found::Messages(found) => found.extend(matching.map(|(_, record)| record)),
                 Found::Groups(groups) => {
-                    matching.for_each(|(at, record)| groups.count(&record, at))
+                    matching.for_each(|(at, record)| groups.count(&record, at));
                 }
             }
             self.is_over = last;

@@ -1,5 +1,7 @@
 //! The line that commands are typed on.
 
+use std::path::Path;
+
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::{Modifier, Style};
 use ratatui_textarea::{CursorMove, TextArea};
@@ -174,7 +176,8 @@ impl Prompt {
     fn complete_path(&mut self, parser: &dyn CommandParser) {
         self.area.cancel_selection();
         let before = self.before_cursor();
-        let is_of_use = |path: &String| path.ends_with('/') || path.ends_with(".wasm");
+        let is_handler = |path: &str| Path::new(path).extension().is_some_and(|end| end == "wasm");
+        let is_of_use = |path: &String| path.ends_with('/') || is_handler(path);
         let paths = parser.paths(&before).into_iter();
         let candidates: Vec<String> = paths.filter(is_of_use).collect();
         if let Some(rest) = common_start(&candidates).strip_prefix(&before) {

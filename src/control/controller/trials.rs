@@ -187,13 +187,13 @@ impl Runner {
         queue: QueueName,
     ) -> Result<(Self, String), String> {
         let (runs, waiting) = mpsc::unbounded_channel();
-        let (loaded, is_loaded) = oneshot::channel();
+        let (ready, is_ready) = oneshot::channel();
         std::thread::Builder::new()
             .name("trial".to_owned())
-            .spawn(move || serve(&*loader, (file.as_path(), &queue), loaded, waiting))
+            .spawn(move || serve(&*loader, (file.as_path(), &queue), ready, waiting))
             .map_err(|error| format!("no thread to try a handler: {error}"))?;
-        let loaded = is_loaded.await.map_err(|_| ended())?;
-        Ok((Self { runs }, loaded?))
+        let digest = is_ready.await.map_err(|_| ended())?;
+        Ok((Self { runs }, digest?))
     }
 
     async fn run(&self, call: Call) -> Result<Report, String> {
@@ -211,7 +211,7 @@ fn ended() -> String {
 fn serve(
     loader: &dyn LoadHandler,
     (file, queue): (&Path, &QueueName),
-    loaded: oneshot::Sender<Result<String, String>>,
+    ready: oneshot::Sender<Result<String, String>>,
     mut waiting: mpsc::UnboundedReceiver<Run>,
 ) {
     let threads = tokio::runtime::Builder::new_current_thread()
@@ -227,11 +227,11 @@ fn serve(
     let (threads, handler) = match handler {
         Ok(handler) => handler,
         Err(error) => {
-            let _ = loaded.send(Err(error));
+            let _ = ready.send(Err(error));
             return;
         }
     };
-    if loaded.send(Ok(handler.digest().to_owned())).is_err() {
+    if ready.send(Ok(handler.digest().to_owned())).is_err() {
         return;
     }
     threads.block_on(async {

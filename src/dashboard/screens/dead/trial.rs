@@ -102,7 +102,9 @@ pub(super) fn draw(state: &State, now: Instant, area: Rect, buffer: &mut Buffer)
     };
     if let Some(TrialEnd::Failed(error)) = &trial.end {
         let mut lines = wrapped(error, width, false);
-        lines.iter_mut().for_each(|line| line.style = theme.bad());
+        for line in &mut lines {
+            line.style = theme.bad();
+        }
         return put(lines, area, buffer);
     }
     // The selected line stays in sight.
