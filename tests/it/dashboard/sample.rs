@@ -199,9 +199,7 @@ fn snapshot(at: Instant, second: u64) -> Snapshot {
         finished: number == 3,
     };
     Snapshot {
-        store: "redis://redis.example:6379/0".to_owned(),
         read_at: Some(at),
-        outage: None,
         queues: vec![
             queue("orders", at, orders, Some(report)),
             queue("mails", at, mails, None),
@@ -216,9 +214,8 @@ fn snapshot(at: Instant, second: u64) -> Snapshot {
             summary: Summary::default(),
         }),
         in_flight: vec![in_flight(1, 9), in_flight(2, 4), in_flight(3, 1)],
-        result: QueryResult::Nothing,
-        task: None,
         trial: Some(Arc::clone(TRIAL.get_or_init(|| Arc::new(trial())))),
+        ..Snapshot::empty("redis://redis.example:6379/0".to_owned())
     }
 }
 
@@ -372,6 +369,37 @@ fn due_ahead(spans: usize) -> DueAhead {
     }
 }
 
+/// Dead letters by reason.
+fn groups() -> Vec<Group> {
+    let group = |reason: &str, text: Option<&str>, count: u32, minutes: u64| {
+        let mut trend = Trend::default();
+        let at = |n: u64| NOW_MS - (minutes + n * n / 20) * 60_000;
+        for n in 0..u64::from(count) {
+            trend.add(at(n % 60));
+        }
+        let last = attempt(4, "HTTP 503");
+        Group {
+            reason: reason.to_owned(),
+            text: text.map(str::to_owned),
+            count: count.into(),
+            first_ms: at(u64::from(count).min(60) - 1),
+            latest_ms: at(0),
+            trend,
+            example: Some(Arc::new(record(17, In::Dead, vec![last]))),
+        }
+    };
+    vec![
+        group("nacked: HTTP 503", Some("nacked: HTTP 503"), 380, 2),
+        group(
+            "rejected: order # has the status \"…\", eaten by the dog",
+            None,
+            30,
+            95,
+        ),
+        group("timed-out: no verdict within #s", None, 2, 4000),
+    ]
+}
+
 /// What the store has of what is looked at.
 fn seen(query: &Query) -> QueryResult {
     let history = |number: u32| {
@@ -395,40 +423,11 @@ fn seen(query: &Query) -> QueryResult {
                 query,
             }
         }
-        Query::Groups { .. } => {
-            let group = |reason: &str, text: Option<&str>, count: u32, minutes: u64| {
-                let mut trend = Trend::default();
-                let at = |n: u64| NOW_MS - (minutes + n * n / 20) * 60_000;
-                for n in 0..u64::from(count) {
-                    trend.add(at(n % 60));
-                }
-                let last = attempt(4, "HTTP 503");
-                Group {
-                    reason: reason.to_owned(),
-                    text: text.map(str::to_owned),
-                    count: count.into(),
-                    first_ms: at(u64::from(count).min(60) - 1),
-                    latest_ms: at(0),
-                    trend,
-                    example: Some(Arc::new(record(17, In::Dead, vec![last]))),
-                }
-            };
-            let groups = vec![
-                group("nacked: HTTP 503", Some("nacked: HTTP 503"), 380, 2),
-                group(
-                    "rejected: order # has the status \"…\", eaten by the dog",
-                    None,
-                    30,
-                    95,
-                ),
-                group("timed-out: no verdict within #s", None, 2, 4000),
-            ];
-            QueryResult::Groups {
-                groups: Arc::new(groups),
-                searched: Searched::All,
-                query,
-            }
-        }
+        Query::Groups { .. } => QueryResult::Groups {
+            groups: Arc::new(groups()),
+            searched: Searched::All,
+            query,
+        },
         Query::Due { spans, .. } => {
             let ahead = Ok(Arc::new(due_ahead(*spans)));
             QueryResult::Due { query, ahead }
