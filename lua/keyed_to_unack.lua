@@ -34,11 +34,11 @@
 -- include: clock
 -- include: gcra
 -- include: reserve
+-- include: aside
 if redis.call('EXISTS', KEYS[8]) == 1 then return {0, {0}} end
-local limits, pending, line, at, keys, holders =
-  KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13], KEYS[14]
+local limits, keys, holders = KEYS[9], KEYS[13], KEYS[14]
 local wanted, count, per_us = tonumber(ARGV[1]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local burst, running_max, header = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
+local burst, running_max = tonumber(ARGV[6]), tonumber(ARGV[7])
 local now_us = time[1] * 1000000 + time[2]
 -- A key that waits for a lease is looked at each time; one that has nothing aside, now and then.
 local IDLE_US, KEYS_MAX = 1000000, 500
@@ -54,16 +54,6 @@ local shown = redis.call('ZSCORE', limits, 'until')
 
 local function field(hash, name)
   return redis.call('HMGET', hash, name)[1]
-end
-
-local function key_of(text)
-  local ok, pairs_of = pcall(cjson.decode, text or '')
-  for _, pair in ipairs(ok and type(pairs_of) == 'table' and pairs_of or {}) do
-    if type(pair) == 'table' and pair[1] == header then
-      return redis.sha1hex(tostring(pair[2]))
-    end
-  end
-  return redis.sha1hex('')
 end
 
 -- Whether a holder still has its key.
@@ -125,10 +115,6 @@ local function go(g, id)
   end
 end
 
-local function in_key(digest, number)
-  return redis.call('ZRANGE', line, '[' .. digest .. ':', '(' .. digest .. ';', 'BYLEX', 'LIMIT', 0, number)
-end
-
 local function forget(member, id)
   redis.call('ZREM', line, member)
   if id then redis.call('HDEL', at, id) end
@@ -142,7 +128,7 @@ local function wake(digest)
     local place, id = string.match(member, '^%x+:(%d+):(.*)$')
     local kept, due_at = field(at, id or ''), redis.call('ZSCORE', pending, id or '')
     local is_aside = kept and due_at
-      and kept == string.format('%s:%s:%.0f', digest, place, score_to_ms(due_at))
+      and kept == mark(digest, place, score_to_ms(due_at))
     if is_aside and not redis.call('ZSCORE', unack, id) then
       g.look = blocked_until(g, id)
       if g.look then return end
@@ -183,7 +169,7 @@ local function meet(id, digest, entry)
     place = string.format('%016d', is_holder and 0 or redis.call('HINCRBY', at, '', 1))
   end
   redis.call('ZADD', pending, score(aside_ms), id)
-  redis.call('HSET', at, id, string.format('%s:%s:%.0f', digest, place, aside_ms))
+  redis.call('HSET', at, id, mark(digest, place, aside_ms))
   redis.call('ZADD', line, '0', string.format('%s:%s:%s', digest, place, id))
   redis.call('HDEL', due, id)
 end

@@ -31,36 +31,18 @@
 -- include: gcra
 -- include: reserve
 if redis.call('EXISTS', KEYS[8]) == 1 then return {0, {0}} end
-local limits, wanted = KEYS[9], tonumber(ARGV[1])
-local count, per_us = tonumber(ARGV[4]), tonumber(ARGV[5])
-local burst, running_max = tonumber(ARGV[6]), tonumber(ARGV[7])
-local now_us = time[1] * 1000000 + time[2]
-local kept = redis.call('ZMSCORE', limits, 'rate', 'until')
-local room, tat = wanted, false
-if count > 0 then
-  tat = tat_now(tonumber(kept[1] or now_us), now_us, count, per_us, burst)
-  room = math.min(room, allowed_by(tat, now_us, count, per_us, burst))
-end
-if running_max > 0 then
-  room = math.min(room, math.max(running_max - redis.call('ZCARD', unack), 0))
-end
-
+-- include: room
 local reserved, number = {0}, 0
 if room > 0 then
   local ids, taken, held = in_line(room)
   number = #ids
   reserved = to_unack(ids, taken, held, 9, 7)
 end
--- A TAT that was cut is written as well. Else it is cut again each time, and the wait never ends.
-if tat and (number > 0 or tonumber(kept[1] or 0) > tat) then
-  tat = tat_after(tat, number, count, per_us)
-  redis.call('ZADD', limits, string.format('%.0f', tat), 'rate')
-end
+went(number)
 
 local wait_us = 0
 if room < wanted and redis.call('LLEN', KEYS[1]) + redis.call('LLEN', KEYS[2]) > 0 then
-  wait_us = tat and wait_by(tat, now_us, count, per_us, burst) or 0
-  if wait_us == 0 and running_max > 0 and redis.call('ZCARD', unack) >= running_max then wait_us = -1 end
+  wait_us = held_for()
 end
 -- `stats` shows between two reservations what the last one has found.
 if wait_us ~= 0 then

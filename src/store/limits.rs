@@ -1,4 +1,4 @@
-//! How many messages of a queue may begin in a time, and run at a time, over all hosts.
+//! How many messages of a queue may begin in a time, and run at a time, over all hosts; and whose turn it is.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -28,6 +28,9 @@ pub struct Limits {
     /// Both are for each value of a header, and not for the queue as a whole. Then `max_running` is at
     /// most [`KEY_RUNNING_MAX`].
     pub by: Option<LimitBy>,
+    /// The values of a header take turns. The other limits are for the queue as a whole then; if `by` is
+    /// set, there are no turns.
+    pub fair_by: Option<LimitBy>,
 }
 
 /// The most of [`Limits::max_running`] if it is for each key.
@@ -39,12 +42,24 @@ impl Limits {
         rate: None,
         max_running: None,
         by: None,
+        fair_by: None,
     };
 
-    /// True when nothing is limited.
+    /// True when nothing is limited, and no keys take turns.
     #[must_use]
     pub fn is_none(&self) -> bool {
-        self.rate.is_none() && self.max_running.is_none()
+        self.rate.is_none() && self.max_running.is_none() && self.fair_by.is_none()
+    }
+
+    /// Whose values take turns.
+    #[must_use]
+    pub fn fair_by(&self) -> Option<&LimitBy> {
+        self.fair_by.as_ref().filter(|_| self.by.is_none())
+    }
+
+    /// True if some keys may have to wait while others go.
+    pub(super) fn are_by_key(&self) -> bool {
+        self.by.is_some() || self.fair_by.is_some()
     }
 
     /// The most that may run of a key, and of a queue; none for any number.
@@ -59,9 +74,9 @@ impl Limits {
 }
 
 /// What divides the messages of a queue into keys: `header:NAME`. Messages without the header share one
-/// key.
+/// key, which is that of an empty value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LimitBy(Arc<str>);
+pub struct LimitBy(Arc<String>);
 
 impl LimitBy {
     /// The name of the header.
@@ -85,7 +100,8 @@ impl FromStr for LimitBy {
         let name = name.filter(|name| {
             (1..=HEADER_BYTES_MAX).contains(&name.len()) && !name.chars().any(char::is_control)
         });
-        name.map(|name| Self(name.into())).ok_or(LimitError::By)
+        name.map(|name| Self(Arc::new(name.to_owned())))
+            .ok_or(LimitError::By)
     }
 }
 
@@ -264,8 +280,8 @@ pub enum NextAllowed {
     In(Duration),
     /// Once a message in flight is settled, or its lease has expired.
     WhenSettled,
-    /// Some keys are over their limits; the messages of others may go. The time is that until the rate
-    /// lets one of those keys go; none if each waits for a message in flight.
+    /// Some keys are over their limits, or it is not their turn; the messages of others may go. The time is
+    /// that until the store has something to do for those keys; none if each waits for a message in flight.
     OtherKeys(Option<Duration>),
 }
 

@@ -94,6 +94,9 @@ pub trait Deliver: Send + Sync + 'static {
     /// `reserve`. After a crash nothing is to be repaired: what counts as running is what is in unack,
     /// and the time of the rate is kept in the same step as the leases. A clock that is set back, or
     /// other limits, delay messages by the time of one burst at most.
+    ///
+    /// With [`Limits::fair_by`], what is in line is sorted by key, some hundred messages in a call. A call
+    /// for no message at all sorts, too.
     async fn reserve_limited(
         &self,
         queue: &QueueName,

@@ -15,6 +15,7 @@ mod deliver;
 mod discover;
 mod ended;
 mod expiry;
+pub(crate) mod fair;
 mod hosts;
 mod inspect;
 mod keyed;
@@ -130,6 +131,16 @@ macro_rules! contract {
                 keyed: what_is_set_aside_is_found_cancelled_and_rescheduled,
                 keyed: a_key_with_many_messages_keeps_no_other_waiting,
                 keyed: whoever_reserves_without_limits_takes_what_is_in_line,
+                fair: who_comes_behind_a_thousand_is_next,
+                fair: keys_that_wait_share_and_one_alone_has_all,
+                fair: who_was_idle_has_no_credit,
+                fair: who_comes_back_at_once_has_its_turn_and_no_more,
+                fair: new_keys_without_end_do_not_stop_an_old_one,
+                fair: a_crash_costs_an_attempt_and_no_turn,
+                fair: a_paused_queue_sorts_nothing_and_goes_on_in_turn,
+                fair: what_waits_for_its_turn_is_found_cancelled_and_rescheduled,
+                fair: limits_of_the_queue_hold_for_all_that_take_turns,
+                fair: whoever_reserves_without_turns_takes_what_is_in_line,
                 settle: an_ack_leaves_nothing,
                 settle: a_nack_without_delay_waits_in_retry,
                 settle: a_nack_with_a_delay_waits_in_pending_and_comes_back_as_a_retry,

@@ -152,6 +152,7 @@ async fn ack_and_send_within_the_queue(store: &dyn dqhost::store::Store) {
         rate: "1/d".parse().ok(),
         max_running: std::num::NonZeroU32::new(1000),
         by: None,
+        fair_by: None,
     };
     let wanted = Reservation {
         max: 1,
@@ -213,6 +214,7 @@ async fn scripts_touch_no_key_outside_the_slot_of_their_queue() {
     let later = send(&*store, "later", Due::In(LONG), 3).await;
     store.cancel(&queue(), &[later]).await.unwrap();
     store.advance(&queue()).await.unwrap();
+    crate::contract::fair::sort(&*store).await;
     let claims: Vec<_> = reserve(&*store, 5, LONG)
         .await
         .into_iter()

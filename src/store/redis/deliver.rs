@@ -90,9 +90,10 @@ impl Deliver for RedisStore {
     ) -> StoreResult<LimitedReservation> {
         let k = self.keys(queue);
         let mut done = LimitedReservation::default();
-        for _ in 0..REFILLS_MAX {
+        for refill in 0..REFILLS_MAX {
             let max = wanted.max.saturating_sub(done.deliveries.len());
-            if max == 0 {
+            // With turns, who asks for none wants what is in line to be sorted.
+            if max == 0 && (refill > 0 || limits.fair_by().is_none()) {
                 break;
             }
             let wanted = Reservation { max, ..wanted };
@@ -212,7 +213,7 @@ impl RedisStore {
         let wait = wait.map(|wait| wait.saturating_sub(answered.elapsed()));
         let next = match (wait_us, wait) {
             (0_i64, _) => NextAllowed::Now,
-            (_, wait) if limits.by.is_some() => NextAllowed::OtherKeys(wait),
+            (_, wait) if limits.are_by_key() => NextAllowed::OtherKeys(wait),
             (_, Some(wait)) => NextAllowed::In(wait),
             (_, None) => NextAllowed::WhenSettled,
         };

@@ -25,7 +25,7 @@ pub(super) const HOLDERS: [(&str, &str); 8] = [
 ];
 
 /// The others, whose type is known.
-const OTHERS: [(&str, &str); 16] = [
+const OTHERS: [(&str, &str); 18] = [
     ("dedup", "zset"),
     ("hosts", "zset"),
     ("hosts:info", "hash"),
@@ -40,6 +40,8 @@ const OTHERS: [(&str, &str); 16] = [
     ("limited:at", "hash"),
     ("limited:keys", "zset"),
     ("limited:holders", "hash"),
+    ("limited:turns", "zset"),
+    ("limited:run", "string"),
     ("moving:was", "hash"),
     ("moving:peer", "hash"),
 ];
@@ -241,6 +243,10 @@ pub(super) struct Keys {
     pub limited_look: String,
     /// hash: key of a limit -> ids that occupy it.
     pub limited_holders: String,
+    /// zset: key of fairness -> virtual time at which its next message starts.
+    pub limited_turns: String,
+    /// string: key that has the oldest of ready, and how many.
+    pub limited_run: String,
     /// zset: host id -> last heartbeat.
     pub hosts: String,
     /// hash: host id -> what it says of itself.
@@ -279,6 +285,8 @@ impl Keys {
             "limited:at" => |k| &k.limited_at,
             "limited:keys" => |k| &k.limited_look,
             "limited:holders" => |k| &k.limited_holders,
+            "limited:turns" => |k| &k.limited_turns,
+            "limited:run" => |k| &k.limited_run,
             "hosts" => |k| &k.hosts,
             "hosts:info" => |k| &k.hosts_info,
             _ => return None,
@@ -323,6 +331,8 @@ impl Keys {
             limited_at: key("limited:at"),
             limited_look: key("limited:keys"),
             limited_holders: key("limited:holders"),
+            limited_turns: key("limited:turns"),
+            limited_run: key("limited:run"),
             hosts: key("hosts"),
             hosts_info: key("hosts:info"),
             wake: key("wake"),

@@ -22,18 +22,18 @@ pub(super) fn limited(
     limits: &Limits,
     prefetch: &[MessageId],
 ) -> Cmd {
-    let script = match limits.by {
-        None => &scripts::LIMITED_TO_UNACK,
-        Some(_) => &scripts::KEYED_TO_UNACK,
+    let mut command = match (&limits.by, limits.fair_by()) {
+        (Some(_), _) => reserve_by(&scripts::KEYED_TO_UNACK, k, wanted, prefetch),
+        (None, Some(_)) => fair(k, wanted, prefetch),
+        (None, None) => reserve_by(&scripts::LIMITED_TO_UNACK, k, wanted, prefetch),
     };
-    let mut command = reserve_by(script, k, wanted, prefetch);
     match limits.rate {
         Some(rate) => command.arg(rate.count()).arg(rate.per_us()),
         None => command.arg(0).arg(1),
     };
     let burst = limits.rate.map_or(1, Rate::burst);
     command.arg(burst).arg(limits.running_max().unwrap_or(0));
-    if let Some(by) = &limits.by {
+    if let Some(by) = limits.by.as_ref().or(limits.fair_by()) {
         command.arg(by.header());
     }
     add_ids(&mut command, prefetch);
@@ -48,11 +48,23 @@ fn reserve_by(script: &Script, k: &Keys, wanted: Reservation, prefetch: &[Messag
     let payloads: Vec<String> = prefetch.iter().map(|id| k.message(id)).collect();
     let given: Vec<&String> = [one, other].into_iter().chain(&payloads).collect();
     let mut command = script.call(k, &given);
+    add_wanted(&mut command, wanted);
+    command
+}
+
+/// The same in turns: it takes from both lists, each for what it is.
+fn fair(k: &Keys, wanted: Reservation, prefetch: &[MessageId]) -> Cmd {
+    let payloads: Vec<String> = prefetch.iter().map(|id| k.message(id)).collect();
+    let mut command = scripts::FAIR_TO_UNACK.call(k, &payloads);
+    add_wanted(&mut command, wanted);
+    command
+}
+
+fn add_wanted(command: &mut Cmd, wanted: Reservation) {
     command
         .arg(wanted.max.min(BATCH_MAX))
         .arg(ms(wanted.lease))
         .arg(wanted.retries_default);
-    command
 }
 
 fn add_ids(command: &mut Cmd, ids: &[MessageId]) {

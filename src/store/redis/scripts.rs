@@ -55,6 +55,8 @@ fn included(name: &str) -> &'static str {
         "clock" => include_str!("../../../lua/include/clock.lua"),
         "gcra" => include_str!("../../../lua/include/gcra.lua"),
         "reserve" => include_str!("../../../lua/include/reserve.lua"),
+        "room" => include_str!("../../../lua/include/room.lua"),
+        "aside" => include_str!("../../../lua/include/aside.lua"),
         "held" => include_str!("../../../lua/include/held.lua"),
         "place" => include_str!("../../../lua/include/place.lua"),
         "foreign" => include_str!("../../../lua/include/foreign.lua"),
@@ -135,6 +137,7 @@ scripts! {
     READY_TO_UNACK = "ready_to_unack";
     LIMITED_TO_UNACK = "limited_to_unack";
     KEYED_TO_UNACK = "keyed_to_unack";
+    FAIR_TO_UNACK = "fair_to_unack";
     DROP = "drop";
     UNACK_TO_RETRY = "unack_to_retry";
     ACK = "ack";

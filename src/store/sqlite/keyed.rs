@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use rusqlite::{OptionalExtension, params};
 
+use super::aside::{self, Waiting};
 use super::deliver;
 use super::error::Failure;
-use super::queue::{QueueTx, code, signed, state, text, unsigned};
+use super::queue::{QueueTx, code, signed, text, unsigned};
 use crate::message::{Delivery, State};
 use crate::store::common::{headers, ms};
 use crate::store::{
@@ -37,13 +38,6 @@ struct Key {
     tat_us: u64,
     /// When to look at it next, if it is blocked.
     look_us: Option<u64>,
-}
-
-/// A message that waits.
-struct Waiting {
-    seq: i64,
-    id: String,
-    from: State,
 }
 
 struct Keyed<'a, 't> {
@@ -117,19 +111,9 @@ impl Keyed<'_, '_> {
             .collect()
     }
 
-    fn message(&self, id: &str) -> rusqlite::Result<Option<(i64, State, i64)>> {
-        self.tx
-            .tx
-            .prepare_cached("SELECT seq, state, place FROM messages WHERE queue = ?1 AND id = ?2")?
-            .query_row(params![self.tx.row.id, id], |row| {
-                Ok((row.get(0)?, state(row.get(1)?), row.get(2)?))
-            })
-            .optional()
-    }
-
     /// Whether a holder still has its key. With a maximum of 1 it has it until it is acked or dead.
     fn occupies(&self, id: &str) -> rusqlite::Result<bool> {
-        let state = self.message(id)?.map(|(_, state, _)| state);
+        let state = aside::message(self.tx, id)?.map(|(_, state, _)| state);
         Ok(match state {
             Some(State::Unack) => true,
             Some(State::Pending | State::Ready | State::Retry) => self.running_max == Some(1),
@@ -209,14 +193,6 @@ impl Keyed<'_, '_> {
         Ok(())
     }
 
-    fn forget(&self, id: &str) -> rusqlite::Result<()> {
-        self.tx
-            .tx
-            .prepare_cached("DELETE FROM limited WHERE queue = ?1 AND id = ?2")?
-            .execute(params![self.tx.row.id, id])?;
-        Ok(())
-    }
-
     /// What is first aside in a key: ids, places and due times.
     fn aside(&self, key: &str, limit: usize) -> rusqlite::Result<Vec<(String, i64, i64)>> {
         self.tx
@@ -238,13 +214,13 @@ impl Keyed<'_, '_> {
             if self.room() == 0 {
                 return Ok(());
             }
-            match self.message(&id)? {
+            match aside::message(self.tx, &id)? {
                 Some((seq, State::Pending, place)) if place == due_ms => {
                     if let Some(at_us) = self.blocked_until(key, &id) {
                         self.look_at(key, at_us);
                         return Ok(());
                     }
-                    self.forget(&id)?;
+                    aside::forget(self.tx, &id)?;
                     let from = State::Pending;
                     self.go(key, Waiting { seq, id, from })?;
                 }
@@ -254,7 +230,7 @@ impl Keyed<'_, '_> {
                     return Ok(());
                 }
                 // It was cancelled, moved, rescheduled or delivered by others.
-                _ => self.forget(&id)?,
+                _ => aside::forget(self.tx, &id)?,
             }
         }
         Ok(())
@@ -296,7 +272,7 @@ impl Keyed<'_, '_> {
         let blocked = self.blocked_until(key, &message.id);
         match blocked {
             None if is_holder || is_next => {
-                self.forget(&message.id)?;
+                aside::forget(self.tx, &message.id)?;
                 return self.go(key, message);
             }
             Some(at_us) if is_holder || is_next => self.look_at(key, at_us),
@@ -304,27 +280,7 @@ impl Keyed<'_, '_> {
         }
         // A retry comes before its successors.
         let place = if is_holder { 0 } else { self.tx.last_place() };
-        self.tx
-            .tx
-            .prepare_cached(
-                "INSERT INTO limited (queue, id, key, place, due_ms) VALUES (?1, ?2, ?3, ?4, ?5)
-                 ON CONFLICT (queue, id) DO UPDATE SET due_ms = ?5,
-                 place = CASE WHEN key = ?3 THEN place ELSE ?4 END, key = ?3",
-            )?
-            .execute(params![
-                self.tx.row.id,
-                message.id,
-                key,
-                place,
-                self.aside_ms
-            ])?;
-        self.tx
-            .tx
-            .prepare_cached(
-                "UPDATE messages SET state = 2, place = ?2, due_ms = ?2 WHERE seq = ?1",
-            )?
-            .execute(params![message.seq, self.aside_ms])?;
-        self.tx.moved(Some(message.from), Some(State::Pending));
+        aside::set_aside(self.tx, &message, (key, place), self.aside_ms)?;
         Ok(())
     }
 
@@ -371,11 +327,7 @@ impl Keyed<'_, '_> {
             // There is more to look at.
             return Ok(NextAllowed::OtherKeys(Some(Duration::from_micros(1))));
         }
-        let has_aside = self
-            .tx
-            .tx
-            .prepare_cached("SELECT 1 FROM limited WHERE queue = ?1 LIMIT 1")?
-            .exists([self.tx.row.id])?;
+        let has_aside = aside::is_any(self.tx, None)?;
         if !has_aside {
             return Ok(NextAllowed::Now);
         }

@@ -1,10 +1,12 @@
 //! Reserves within the limits of a queue. What is kept of them is written in the transaction of the
 //! leases; what is running is what is in unack.
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 
 use super::error::Failure;
-use super::queue::{QueueRow, QueueTx, signed, unsigned};
+use super::fair::{self, InTurn};
+use super::limit_times::{keep, kept};
+use super::queue::{QueueRow, QueueTx, unsigned};
 use super::{deliver, keyed};
 use crate::message::State;
 use crate::store::{LimitedReservation, Limits, NextAllowed, Reservation};
@@ -19,6 +21,9 @@ const UNTIL: &str = "until";
 /// often. As in
 /// `lua/limited_to_unack.lua`.
 const SHOWN_US: u64 = 2_000_000;
+
+/// The same of what waits for its turn: hosts whose slots are busy look every five seconds.
+const SHOWN_IN_TURN_US: u64 = 10_000_000;
 
 /// ready, retry -> unack, as many as the limits let go.
 pub(super) fn reserve(
@@ -49,13 +54,15 @@ pub(super) fn reserve(
         let free = max.saturating_sub(tx.row.depth(State::Unack));
         room = room.min(usize::try_from(free).unwrap_or(usize::MAX));
     }
-    let deliveries = deliver::reserve(
-        tx,
-        Reservation {
-            max: room,
-            ..wanted
-        },
-    )?;
+    let max = room;
+    let InTurn {
+        deliveries,
+        look_in,
+        is_any_aside,
+    } = match limits.fair_by() {
+        Some(by) => fair::reserve(tx, Reservation { max, ..wanted }, by)?,
+        None => InTurn::none_but(deliver::reserve(tx, Reservation { max, ..wanted })?),
+    };
     let mut next = NextAllowed::Now;
     if let Some(rate) = limits.rate {
         if was_cut || !deliveries.is_empty() {
@@ -71,10 +78,20 @@ pub(super) fn reserve(
     if next == NextAllowed::Now && is_full {
         next = NextAllowed::WhenSettled;
     }
-    if room >= wanted.max || tx.row.counts().waiting() == 0 {
+    if room >= wanted.max || (look_in.is_none() && tx.row.counts().waiting() == 0) {
         next = NextAllowed::Now;
     }
-    show(tx, next)?;
+    if is_any_aside {
+        keep(tx, UNTIL, now_us.saturating_add(SHOWN_IN_TURN_US))?;
+    } else {
+        show(tx, next)?;
+    }
+    if let Some(look_in) = look_in {
+        next = NextAllowed::OtherKeys(Some(match next {
+            NextAllowed::In(wait) => wait.min(look_in),
+            _ => look_in,
+        }));
+    }
     Ok(LimitedReservation { deliveries, next })
 }
 
@@ -116,19 +133,4 @@ pub(super) fn held_back(
 fn hold_back(connection: &Connection, row: &QueueRow, now_ms: u64) -> rusqlite::Result<bool> {
     let until_us = kept(connection, row.id, UNTIL)?;
     Ok(until_us.is_some_and(|until_us| until_us > now_ms.saturating_mul(1000)))
-}
-
-fn kept(connection: &Connection, queue: i64, name: &str) -> rusqlite::Result<Option<u64>> {
-    let at_us: Option<i64> = connection
-        .prepare_cached("SELECT at_us FROM limits WHERE queue = ?1 AND name = ?2")?
-        .query_row(params![queue, name], |row| row.get(0))
-        .optional()?;
-    Ok(at_us.map(unsigned))
-}
-
-fn keep(tx: &QueueTx<'_>, name: &str, at_us: u64) -> Result<(), Failure> {
-    tx.tx
-        .prepare_cached("INSERT OR REPLACE INTO limits (queue, name, at_us) VALUES (?1, ?2, ?3)")?
-        .execute(params![tx.row.id, name, signed(at_us)])?;
-    Ok(())
 }

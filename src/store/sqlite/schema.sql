@@ -86,6 +86,7 @@ CREATE TABLE limits (
   queue INTEGER NOT NULL REFERENCES queues,
   name  TEXT NOT NULL,                  -- rate: when the next one comes by the rate (TAT)
                                         -- until: so long what waits counts as held back
+                                        -- turn: the virtual time of fair_keys
   at_us INTEGER NOT NULL,               -- unix microseconds
   PRIMARY KEY (queue, name)
 ) STRICT, WITHOUT ROWID;
@@ -119,3 +120,12 @@ CREATE TABLE ended (
   lines TEXT NOT NULL,                  -- one for each message, oldest first: unix ms, a space, JSON
   PRIMARY KEY (queue, last)
 ) STRICT;
+
+-- Keys that take turns. What is set aside for them is in limited.
+CREATE TABLE fair_keys (
+  queue    INTEGER NOT NULL REFERENCES queues,
+  key      TEXT NOT NULL,               -- the value of the header, empty without one
+  start_at INTEGER NOT NULL,            -- virtual time at which its next message starts
+  PRIMARY KEY (queue, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX fair_keys_start ON fair_keys (queue, start_at);

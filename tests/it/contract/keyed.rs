@@ -31,7 +31,7 @@ fn rate(text: &str) -> Limits {
 }
 
 /// Sends `a1` for the customer `a`, and one without a customer for a number alone.
-async fn send_each(store: &dyn Store, names: &[&str]) -> Vec<MessageId> {
+pub(super) async fn send_each(store: &dyn Store, names: &[&str]) -> Vec<MessageId> {
     let message = |name: &&str| {
         let mut message = NewMessage::new(*name);
         let customer = name.trim_end_matches(char::is_numeric);
@@ -62,7 +62,7 @@ fn name(delivery: &Delivery) -> &str {
     std::str::from_utf8(delivery.payload.as_deref().unwrap()).unwrap()
 }
 
-fn names(deliveries: &[Delivery]) -> Vec<&str> {
+pub(super) fn names(deliveries: &[Delivery]) -> Vec<&str> {
     deliveries.iter().map(name).collect()
 }
 

@@ -162,6 +162,7 @@ pub(crate) async fn both_limits_hold_at_once(store: &dyn Store) {
         rate: rate("1/h", 3).rate,
         max_running: std::num::NonZeroU32::new(2),
         by: None,
+        fair_by: None,
     };
     let two = limited(store, 5, &limits).await;
     assert_eq!(two.deliveries.len(), 2);

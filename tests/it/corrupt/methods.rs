@@ -92,7 +92,8 @@ pub(super) async fn handle(store: &dyn Store, queue: &QueueName) {
         let limits = Limits {
             rate: "100000/s".parse().ok(),
             max_running: std::num::NonZeroU32::new(1000),
-            by: turn.is_multiple_of(2).then(|| "header:k".parse().unwrap()),
+            by: (turn % 3 == 0).then(|| "header:k".parse().unwrap()),
+            fair_by: (turn % 3 == 1).then(|| "header:k".parse().unwrap()),
         };
         let limited = store.reserve_limited(queue, wanted(first), &limits).await;
         if let Some(some) = check("reserve within limits", limited) {

@@ -339,6 +339,7 @@ impl<W: World> Run<'_, W> {
             rate: Some(rate.map_err(|error| error.to_string())?),
             max_running: NonZeroU32::new(max_running),
             by: None,
+            fair_by: None,
         };
         let wanted = Reservation {
             max,
