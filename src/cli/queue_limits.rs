@@ -33,6 +33,12 @@ pub(super) struct QueueLimitsArgs {
     /// are handled in order, retries included. Messages without the header share one limit.
     #[arg(long, value_name = "header:NAME", env = "DQHOST_LIMIT_BY")]
     limit_by: Option<LimitBy>,
+    /// Let the values of a header take turns: header:tenant
+    ///
+    /// So that a tenant with many messages keeps no other waiting. Messages without the header belong to one
+    /// tenant. Give it to each host of the queue.
+    #[arg(long, value_name = "header:NAME", env = "DQHOST_FAIR_BY")]
+    fair_by: Option<LimitBy>,
 }
 
 impl QueueLimitsArgs {
@@ -46,8 +52,15 @@ impl QueueLimitsArgs {
             rate,
             max_running: self.max_running.and_then(NonZeroU32::new),
             by: self.limit_by.clone(),
+            fair_by: self.fair_by.clone(),
         };
-        if limits.by.is_some() && limits.is_none() {
+        if limits.by.is_some() && limits.fair_by.is_some() {
+            let reason = "--fair-by and --limit-by do not go together: --limit-by already keeps no tenant \
+                waiting for another. Remove one of them; --rate and --max-running for the whole queue go \
+                with --fair-by";
+            return Err(Usage(reason.to_owned()));
+        }
+        if limits.by.is_some() && self.rate.is_none() && self.max_running.is_none() {
             let reason = "--limit-by needs --rate or --max-running";
             return Err(Usage(reason.to_owned()));
         }

@@ -7,7 +7,11 @@ use crate::store::NextAllowed;
 
 /// Whether a limit of the queue was reached when the loop last reserved.
 #[derive(Debug, Default)]
-pub(super) struct Held(Option<Until>);
+pub(super) struct Held {
+    until: Option<Until>,
+    /// When the store has something to sort or to put off, whether or not there is a slot.
+    sort_at: Option<Instant>,
+}
 
 #[derive(Debug, Clone, Copy)]
 enum Until {
@@ -20,7 +24,7 @@ enum Until {
 impl Held {
     /// Takes note of what a reservation has found.
     pub(super) fn note(&mut self, next: NextAllowed) {
-        self.0 = match next {
+        self.until = match next {
             NextAllowed::Now => None,
             NextAllowed::In(wait) => Some(Until::Time(Instant::now() + wait)),
             NextAllowed::WhenSettled => Some(Until::Settled),
@@ -30,12 +34,25 @@ impl Held {
         };
     }
 
+    /// Takes note of when there is more to sort.
+    pub(super) fn note_sorting(&mut self, next: NextAllowed) {
+        self.sort_at = match next {
+            NextAllowed::OtherKeys(Some(wait)) => Some(Instant::now() + wait),
+            _ => None,
+        };
+    }
+
+    /// True if there is something to sort.
+    pub(super) fn has_to_sort(&self) -> bool {
+        self.sort_at.is_some_and(|at| at <= Instant::now())
+    }
+
     /// Something was settled here, or has been elsewhere for all that is known. True if a reservation
     /// may bring something now that would have brought nothing before.
     pub(super) fn may_be_settled(&mut self) -> bool {
-        let was_held = matches!(self.0, Some(Until::Settled | Until::Keys(_)));
+        let was_held = matches!(self.until, Some(Until::Settled | Until::Keys(_)));
         if was_held {
-            self.0 = None;
+            self.until = None;
         }
         was_held
     }
@@ -44,27 +61,28 @@ impl Held {
     pub(super) fn is_over(&mut self) -> bool {
         let is_over = self.until().is_some_and(|at| at <= Instant::now());
         if is_over {
-            self.0 = None;
+            self.until = None;
         }
         is_over
     }
 
     /// True while a reservation would bring nothing.
     pub(super) fn is_held(&self) -> bool {
-        match self.0 {
+        match self.until {
             None | Some(Until::Keys(_)) => false,
             Some(Until::Time(at)) => at > Instant::now(),
             Some(Until::Settled) => true,
         }
     }
 
-    /// When the limit lets the next message go, if that is known.
+    /// When the limit lets the next message go or there is something to sort, if that is known.
     pub(super) fn until(&self) -> Option<Instant> {
-        match self.0 {
+        let until = match self.until {
             Some(Until::Time(at)) => Some(at),
             Some(Until::Keys(at)) => at,
             _ => None,
-        }
+        };
+        [until, self.sort_at].into_iter().flatten().min()
     }
 }
 
@@ -94,5 +112,16 @@ mod tests {
         held.note(NextAllowed::WhenSettled);
         held.note(NextAllowed::Now);
         assert!(!held.is_held());
+    }
+
+    #[test]
+    fn what_is_to_be_sorted_is_not_forgotten_before_it_was() {
+        let mut held = Held::default();
+        held.note_sorting(NextAllowed::OtherKeys(Some(Duration::from_hours(1))));
+        assert!(!held.has_to_sort() && !held.is_over() && held.until().is_some());
+        held.note_sorting(NextAllowed::OtherKeys(Some(Duration::ZERO)));
+        assert!(held.has_to_sort() && held.is_over() && held.is_over());
+        held.note_sorting(NextAllowed::Now);
+        assert!(!held.has_to_sort() && !held.is_over() && held.until().is_none());
     }
 }

@@ -156,18 +156,51 @@ impl QueueWorker {
         served.slots.wants_slots.store(true, SeqCst);
         let slots = &served.shared.slots;
         let (running, unsettled) = served.running();
-        match slots.take(&served.slots, running, unsettled) {
-            Some(permits) => self.fill(permits, is_time).await,
-            None if is_time => self.advance().await.map(|()| false),
-            None => Ok(false),
+        if let Some(permits) = slots.take(&served.slots, running, unsettled) {
+            return self.fill(permits, is_time).await;
         }
+        if is_time {
+            self.advance().await?;
+        }
+        if self.takes_turns() && (is_time || self.held.has_to_sort()) {
+            self.sort().await?;
+        }
+        Ok(false)
+    }
+
+    /// True if the keys of the queue take turns. What is set aside for them is not in line.
+    fn takes_turns(&self) -> bool {
+        self.served.settings.limits.fair_by().is_some()
+    }
+
+    /// Lets the store sort what is in line, so that whose turn it is is known when there is a slot.
+    async fn sort(&mut self) -> StoreResult<()> {
+        let ServedQueue {
+            shared,
+            queue,
+            settings,
+            ..
+        } = &*self.served;
+        let wanted = Reservation {
+            max: 0,
+            lease: settings.lease,
+            first: self.schedule.first(),
+            retries_default: settings.retries_default,
+        };
+        let store = &shared.store;
+        let sorted = store
+            .reserve_limited(queue, wanted, &settings.limits)
+            .await?;
+        self.held.note(sorted.next);
+        self.held.note_sorting(sorted.next);
+        Ok(())
     }
 
     async fn advance(&mut self) -> StoreResult<()> {
         let ServedQueue { shared, queue, .. } = &*self.served;
         let advanced = shared.store.advance(queue).await?;
         self.advanced(&advanced);
-        self.has_ready = advanced.waiting;
+        self.has_ready = advanced.waiting || self.takes_turns();
         Ok(())
     }
 
@@ -226,6 +259,9 @@ impl QueueWorker {
             }
             let reserved = store.reserve_limited(queue, wanted, limits).await?;
             self.held.note(reserved.next);
+            if self.takes_turns() {
+                self.held.note_sorting(reserved.next);
+            }
             return Ok((false, reserved.deliveries));
         }
         if !is_time {

@@ -28,6 +28,7 @@ mod dropped;
 mod ended;
 mod examples;
 mod expiry;
+mod fair;
 mod file;
 mod first_handler;
 mod guests;
