@@ -27,6 +27,7 @@ mod blocking;
 mod ceiling;
 mod dashboard;
 mod drain;
+mod fair;
 mod hosts;
 mod idle;
 mod latency;
@@ -151,6 +152,8 @@ enum Subject {
     Neighbours(neighbours::NeighboursArgs),
     /// What a queue feels of others that take all they can
     Shares(shares::SharesArgs),
+    /// Two tenants of a queue, one with very many messages
+    Fair(fair::FairArgs),
 }
 
 impl Subject {
@@ -170,6 +173,7 @@ impl Subject {
             Self::Dashboard(args) => dashboard::measure(args, common, table),
             Self::Neighbours(args) => neighbours::measure(args, common, table),
             Self::Shares(args) => shares::measure(args, common, table),
+            Self::Fair(args) => fair::measure(args, common, table),
         }
     }
 }
