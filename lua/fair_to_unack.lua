@@ -16,8 +16,8 @@
 -- KEYS[11] {dp:<queue>}:limited   zset    "SHA-1:place:id" of what is set aside, by key and in order; score 0
 -- KEYS[12] {dp:<queue>}:limited:at  hash  id -> "SHA-1:place:due ms" of the same; "" -> the last place
 -- KEYS[13] {dp:<queue>}:limited:turns  zset  SHA-1 -> virtual time at which its next message starts
--- KEYS[14] {dp:<queue>}:limited:run  string  "SHA-1:number": so many of the oldest in ready are of one key,
---         and stay there. ":number": so many are to be sorted first.
+-- KEYS[14] {dp:<queue>}:limited:run  string  "SHA-1:id": all in ready up to this message are of one key, and
+--         stay there. ":number": so many are to be sorted first.
 -- KEYS[14+i] {dp:<queue>}:msg:<id> string  the payload of a message that may be among them; read only
 -- ARGV[1] to ARGV[7] as in `limited_to_unack`, for the queue as a whole. ARGV[1] may be 0: then the call
 --         only sorts.
@@ -40,12 +40,15 @@
 -- include: gcra
 -- include: reserve
 -- include: aside
+-- include: foreign
 if redis.call('EXISTS', KEYS[8]) == 1 then return {0, {0}} end
 -- include: room
 local ready, retry, turns = KEYS[1], KEYS[2], KEYS[13]
 local STEP = 1000
 -- Ids in line that one call sorts, and ids aside that it puts off.
 local LOOKS_MAX, RENEWALS_MAX, LOOK_US = 500, 500, 5000000
+-- Messages of others that one call meets in the run.
+local STRANGERS_MAX = 500
 -- The most that one call takes out of ready from between others, and ids that it passes on the way: 5 ms.
 local OTHERS_MAX, WALK_MAX = 8, 300000
 -- All that is set aside in a period has one due time, so that it is found by it. Never a whole second: those
@@ -74,7 +77,8 @@ local function put_off()
   local scores, marks, starts = {}, {}, {}
   for i, kept in ipairs(redis.call('HMGET', at, unpack(soon))) do
     local digest, place, due_ms = string.match(kept or '', '^(%x+):(%d+):(%d+)$')
-    if tonumber(due_ms) == soon_ms then
+    -- The payload of a foreign one expires. Its expiry is taken off when it comes back by itself.
+    if tonumber(due_ms) == soon_ms and not is_foreign(soon[i]) then
       scores[#scores + 1] = score(aside_ms)
       scores[#scores + 1] = soon[i]
       marks[#marks + 1] = soon[i]
@@ -107,12 +111,14 @@ end
 -- The run: so many of the oldest in ready. taken: how many of the oldest leave ready; out: what leaves it
 -- from between, and from which end it is to be looked for.
 local length, was_run = redis.call('LLEN', ready), redis.call('GET', KEYS[14])
-local run, to_sort, taken, out, is_over = {number = 0}, 0, 0, {}, false
-local digest_was, number_was = string.match(was_run or '', '^(%x*):(%d+)$')
+local run, to_sort, taken, out, is_over, is_cut = {number = 0}, 0, 0, {}, false, false
+local digest_was, newest_was = string.match(was_run or '', '^(%x*):(.*)$')
 if digest_was == '' then
-  to_sort = math.min(tonumber(number_was), length)
+  to_sort = math.min(tonumber(newest_was) or length, length)
 elseif digest_was then
-  run = {digest = digest_was, number = math.min(tonumber(number_was), length)}
+  -- Others take messages out of ready. When the newest of the run is gone, all is sorted.
+  local place = redis.call('LPOS', ready, newest_was, 'MAXLEN', WALK_MAX)
+  if place then run = {digest = digest_was, number = length - place} else to_sort = length end
 end
 
 local met, back, members_out, ids_out, seen, digests = {}, {}, {}, {}, {}, {}
@@ -233,9 +239,14 @@ local function read_line(g)
 end
 
 -- The next in the run. What is not as was thought is met as if it had been seen now.
-local ahead = {next = 1}
+local ahead, strangers = {next = 1}, 0
 local function next_in_run()
   while taken < run.number do
+    if strangers >= STRANGERS_MAX then
+      -- From the next call on, all of it is sorted.
+      is_cut, is_sorted = true, false
+      return
+    end
     if ahead.next > #ahead then
       local number = math.min(run.number - taken, math.max(room - #ids, 1))
       local some = redis.call('LRANGE', ready, -taken - number, -taken - 1)
@@ -253,6 +264,7 @@ local function next_in_run()
       out[one.id] = false
     elseif not one.is_leased and not chosen[one.id] then
       if one.digest == run.digest then return one end
+      strangers = strangers + 1
       one.mark = redis.call('HMGET', at, one.id)[1]
       meet(one, 'last')
       if not redis.call('ZSCORE', turns, one.digest) then set_start(one.digest, virtual) end
@@ -310,7 +322,7 @@ end
 
 -- What was met and does not go is set aside.
 local function set_aside()
-  local scores, marks, members, undue, number = {}, {}, {}, {}, 0
+  local scores, marks, members, undue, aside_now, number = {}, {}, {}, {}, {}, 0
   for _, one in ipairs(met) do
     if not chosen[one.id] and not one.place and not one.is_retry then number = number + 1 end
   end
@@ -330,6 +342,7 @@ local function set_aside()
       members[#members + 1] = '0'
       members[#members + 1] = string.format('%s:%s:%s', one.group.digest, one.place, one.id)
       undue[#undue + 1] = one.id
+      aside_now[one.group.digest] = true
     end
   end
   if #undue == 0 then return end
@@ -337,6 +350,8 @@ local function set_aside()
   redis.call('HSET', at, unpack(marks))
   redis.call('ZADD', line, unpack(members))
   redis.call('HDEL', due, unpack(undue))
+  -- One may have lost its turn before it was met.
+  for digest in pairs(aside_now) do redis.call('ZADD', turns, 'NX', string.format('%.0f', virtual), digest) end
 end
 local function in_steps(name, key, all)
   for i = 1, #all, 1000 do redis.call(name, key, unpack(all, i, math.min(i + 999, #all))) end
@@ -357,8 +372,9 @@ end
 in_steps('ZREM', pending, from_pending)
 went(#ids)
 
-if is_over then to_sort, left_in_run = left_in_run + #readies, 0 end
-local new_run = left_in_run > 0 and string.format('%s:%d', run.digest, left_in_run)
+if is_over or is_cut then to_sort, left_in_run = redis.call('LLEN', ready), 0 end
+local newest = left_in_run > 0 and redis.call('LINDEX', ready, redis.call('LLEN', ready) - left_in_run)
+local new_run = newest and string.format('%s:%s', run.digest, newest)
   or to_sort > 0 and string.format(':%d', to_sort)
 if new_run and new_run ~= was_run then
   redis.call('SET', KEYS[14], new_run)

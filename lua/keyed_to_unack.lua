@@ -155,6 +155,9 @@ local function meet(id, digest, entry)
   local g = group(digest)
   local is_holder = holds(g, id)
   local place = entry and string.match(entry, '^' .. digest .. ':(%d+):')
+  local other, other_place = string.match(entry or '', '^(%x+):(%d+):')
+  -- From when another header told the keys.
+  if other and not place then forget(string.format('%s:%s:%s', other, other_place, id), id) end
   local first = in_key(digest, 1)[1]
   local is_first = is_holder or not first or first == string.format('%s:%s:%s', digest, place or '', id)
   local look = is_first and blocked_until(g, id)
@@ -210,7 +213,10 @@ for digest, g in pairs(groups) do
 end
 -- A time that is over means the same as none.
 local over = redis.call('ZRANGE', limits, '-inf', string.format('%.0f', now_us), 'BYSCORE', 'LIMIT', 0, 100)
-if #over > 0 then redis.call('ZREM', limits, unpack(over)) end
+for _, name in ipairs(over) do
+  -- That of `fair_to_unack` is no time.
+  if name ~= 'turn' then redis.call('ZREM', limits, name) end
+end
 local has_more = looked_at >= LOOKS_MAX and #ids < wanted
 if redis.call('ZCARD', line) == 0 then
   if shown then redis.call('ZREM', limits, 'until') end

@@ -250,6 +250,10 @@ async fn until_empty(queues: &HostQueues) {
 /// even in another host's hands. Says once why the store does not tell.
 async fn is_empty(queues: &HostQueues, told: &mut bool) -> bool {
     let (shared, queues) = (&queues.shared, queues.all());
+    if queues.is_empty() {
+        // Those that were served are gone by a change of the settings, and nothing is known of them.
+        return false;
+    }
     let is_done = |served: &Arc<ServedQueue>| {
         served.in_flight.count() == 0 && served.is_idle.load(Ordering::SeqCst)
     };

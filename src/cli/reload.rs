@@ -52,11 +52,28 @@ impl Reload {
     }
 }
 
+/// The settings of a host.
+pub(super) struct Configs {
+    /// With which it began: what waits for a restart differs from these.
+    first: Config,
+    /// That were read last.
+    now: Config,
+}
+
+impl From<&Config> for Configs {
+    fn from(config: &Config) -> Self {
+        Self {
+            first: config.clone(),
+            now: config.clone(),
+        }
+    }
+}
+
 /// What the thread works with.
 pub(super) struct Reloader {
     pub loader: Arc<Loader>,
     pub plans: Vec<Plan>,
-    pub config: Config,
+    pub config: Configs,
     /// Where no request of a handler goes.
     pub endpoints: Endpoints,
     /// Tells to which queues a handler may send.
@@ -93,7 +110,7 @@ impl Reloader {
                 self.manager.reloading();
             }
             // A bug costs this file, and not the thread.
-            let has_settings = (has_changed(self.config.path()) || is_asked)
+            let has_settings = (has_changed(self.config.now.path()) || is_asked)
                 && catch_unwind(AssertUnwindSafe(|| self.read_settings(is_asked))).unwrap_or(false);
             let paths: BTreeSet<PathBuf> =
                 self.plans.iter().map(|plan| plan.file.clone()).collect();
@@ -113,7 +130,7 @@ impl Reloader {
     /// changed to which it leads.
     fn read_settings(&mut self, is_asked: bool) -> bool {
         match self.new_settings() {
-            Ok((config, _)) if !is_asked && config.is_same_file(&self.config) => false,
+            Ok((config, _)) if !is_asked && config.is_same_file(&self.config.now) => false,
             Ok((config, plans)) => {
                 if let Some(file) = config.file_name() {
                     tracing::info!(file, "the settings were read again");
@@ -127,7 +144,7 @@ impl Reloader {
                     self.note(queue, true);
                 }
                 self.loader.try_as(&plans);
-                (self.config, self.plans) = (config, plans);
+                (self.config.now, self.plans) = (config, plans);
                 true
             }
             Err(error) => {
@@ -139,7 +156,7 @@ impl Reloader {
     }
 
     fn new_settings(&self) -> anyhow::Result<(Config, Vec<Plan>)> {
-        let again = self.config.again();
+        let again = self.config.now.again();
         let (cli, config) = again.map_err(|failure| Usage(failure.to_string()))?;
         let args = match cli.command {
             Some(Command::Up(args)) => *args,
@@ -153,7 +170,7 @@ impl Reloader {
                           for one at its start; restart the host";
             return Err(Usage(reason.to_owned()).into());
         }
-        let mut differing = self.config.differing_for_host(&config)?;
+        let mut differing = self.config.first.differing_for_host(&config)?;
         if are_of_runtime(&now) != are_of_runtime(&wanted) {
             differing.push("limit".to_owned());
         }

@@ -1,7 +1,8 @@
 //! `dqhost reload`, and how it finds hosts.
 //!
-//! Each host of a user on a machine keeps a locked file whose name is the number of its process. The lock
-//! ends with the process, so a file that a crash has left is known by it, and the next look removes it.
+//! Each host of a user on a machine keeps a locked file whose name begins with the number of its process. The
+//! lock ends with the process, so a file that a crash has left is known by it, and the next look removes it.
+//! The folder may be shared with other machines or containers, so the file also says which process it is.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -53,10 +54,13 @@ impl Running {
     fn try_tell(store: &str) -> io::Result<Self> {
         let folder = hosts_folder().ok_or_else(|| io::Error::other("there is no home folder"))?;
         folder::make(&folder)?;
-        let path = folder.join(std::process::id().to_string());
+        let pid = std::process::id();
+        // In containers that share the folder, several processes may have this number.
+        let path = folder.join(format!("{pid}-{}", uuid::Uuid::new_v4().simple()));
         let mut file = locked(&path)?;
         file.set_len(0)?;
-        let about = json!({"store": store, "hears": !signals::is_hangup_ignored()});
+        let hears = !signals::is_hangup_ignored();
+        let about = json!({"store": store, "hears": hears, "process": identity(pid)});
         writeln!(file, "{about}")?;
         Ok(Self { path, _file: file })
     }
@@ -88,6 +92,17 @@ impl Drop for Running {
 
 fn hosts_folder() -> Option<PathBuf> {
     Some(folder::of_user("XDG_STATE_HOME", ".local/state")?.join("hosts"))
+}
+
+/// What tells a process from all others that have or had its number: the start of the machine, the namespace
+/// of its number, and its own start. None where the system does not say so.
+fn identity(pid: u32) -> Option<String> {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let namespace = std::fs::read_link("/proc/self/ns/pid").ok()?;
+    let fields = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Behind the name, which may have anything in it: see proc_pid_stat(5).
+    let start = fields.rsplit_once(')')?.1.split_whitespace().nth(19)?;
+    Some(format!("{} {} {start}", boot.trim(), namespace.display()))
 }
 
 /// A host that runs.
@@ -152,7 +167,7 @@ fn running(folder: &Path) -> io::Result<Vec<Found>> {
     for entry in entries {
         let path = entry?.path();
         let name = path.file_name().and_then(|name| name.to_str());
-        let number = name.and_then(|name| name.parse().ok());
+        let number = name.and_then(|name| name.split('-').next()?.parse().ok());
         let pid = number.filter(|number| *number > 0).and_then(Pid::from_raw);
         // One that ends just now takes its file away.
         let options = OpenOptions::new().read(true).clone();
@@ -166,6 +181,10 @@ fn running(folder: &Path) -> io::Result<Vec<Found>> {
         let mut text = String::new();
         let _ = file.take(BYTES_MAX).read_to_string(&mut text);
         let about: Value = serde_json::from_str(&text).unwrap_or_default();
+        if about["process"] != json!(identity(pid.as_raw_nonzero().get().unsigned_abs())) {
+            // It is a process of another machine or container, and this one has something else here.
+            continue;
+        }
         found.push(Found {
             pid,
             store: about["store"].as_str().unwrap_or_default().to_owned(),

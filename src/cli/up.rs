@@ -185,7 +185,7 @@ pub(super) async fn up(
     let reloader = Reloader {
         loader: Arc::clone(&loader),
         plans,
-        config: config.clone(),
+        config: config.into(),
         endpoints: endpoints.clone(),
         store: Arc::clone(&store),
         changer: host.changer(),

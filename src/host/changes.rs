@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
@@ -100,11 +101,13 @@ impl Serving {
         }
     }
 
-    /// Ends when all that was in flight has ended and is settled, or is another's.
-    async fn retire(self, queues: Arc<HostQueues>) {
+    /// Ends when all that was in flight has ended and is settled, or is another's. Tells `reserves_no_more`
+    /// when its loop has ended.
+    async fn retire(self, queues: Arc<HostQueues>, reserves_no_more: oneshot::Sender<()>) {
         drop(self.rest);
         self.stop.send_replace(true);
         let _ = self.worker.await;
+        let _ = reserves_no_more.send(());
         // Whoever could bring it a result holds its channel.
         let _ = self.settler.await;
         drop(self.leases);
@@ -121,6 +124,8 @@ pub(super) struct AllServing {
     queues: Arc<HostQueues>,
     serving: Vec<Serving>,
     retiring: JoinSet<()>,
+    /// Of each that is retiring: its loop has ended.
+    ending: Vec<oneshot::Receiver<()>>,
 }
 
 impl AllServing {
@@ -128,12 +133,16 @@ impl AllServing {
         Self {
             serving: queues.current().into_iter().map(Serving::start).collect(),
             retiring: JoinSet::new(),
+            ending: Vec::new(),
             queues,
         }
     }
 
     pub(super) fn change(&mut self, change: Change) {
         while self.retiring.try_join_next().is_some() {}
+        // One that has ended answers, or is gone.
+        self.ending
+            .retain_mut(|ending| ending.try_recv() == Err(TryRecvError::Empty));
         let queue = match &change {
             Change::Serve(served) => served.queue.clone(),
             Change::Retire(queue) => queue.clone(),
@@ -150,7 +159,10 @@ impl AllServing {
             }
         }
         for one in before {
-            self.retiring.spawn(one.retire(Arc::clone(&self.queues)));
+            let (ended, ending) = oneshot::channel();
+            self.ending.push(ending);
+            self.retiring
+                .spawn(one.retire(Arc::clone(&self.queues), ended));
         }
         // Those that stay may have another share of the slots.
         self.queues.shared.slots.are_free();
@@ -164,6 +176,9 @@ impl AllServing {
         }
         for one in &mut self.serving {
             let _ = (&mut one.worker).await;
+        }
+        for ending in self.ending.drain(..) {
+            let _ = ending.await;
         }
     }
 

@@ -134,6 +134,14 @@ impl InFlight {
         self.lock().entries.contains_key(&id)
     }
 
+    /// True while its lease ends later than this from now: a handler may begin.
+    pub(super) fn has_time(&self, id: InFlightId, margin: Duration) -> bool {
+        let limit = Instant::now() + margin;
+        let table = self.lock();
+        let entry = table.entries.get(&id);
+        entry.is_some_and(|entry| entry.lease_end > limit)
+    }
+
     /// Forgets a delivery: settled, or its lease is lost. A handler that still runs is stopped; true
     /// if there was one.
     pub(super) fn remove(&self, id: InFlightId) -> bool {
@@ -264,7 +272,10 @@ mod tests {
         let past = Instant::now().checked_sub(Duration::from_secs(8)).unwrap();
         let (kept, lost) = (add(&in_flight, "kept", past), add(&in_flight, "lost", past));
         assert_eq!(in_flight.to_renew().len(), 2);
+        let margin = Duration::from_secs(2);
+        assert!(!in_flight.has_time(kept, margin));
         in_flight.renewed(kept, Instant::now(), lease);
+        assert!(in_flight.has_time(kept, margin) && !in_flight.has_time(lost, margin));
         assert_eq!(in_flight.to_renew(), vec![(lost, claim("lost"))]);
         assert_eq!(
             in_flight.give_up_ending(Duration::from_secs(2)),

@@ -168,7 +168,7 @@ impl QueueWorker {
         Ok(false)
     }
 
-    /// True if the keys of the queue take turns. What is set aside for them is not in line.
+    /// True if the keys of the queue take turns.
     fn takes_turns(&self) -> bool {
         self.served.settings.limits.fair_by().is_some()
     }
@@ -200,7 +200,8 @@ impl QueueWorker {
         let ServedQueue { shared, queue, .. } = &*self.served;
         let advanced = shared.store.advance(queue).await?;
         self.advanced(&advanced);
-        self.has_ready = advanced.waiting || self.takes_turns();
+        // What is set aside for a key is not in line.
+        self.has_ready = advanced.waiting || self.served.settings.limits.are_by_key();
         Ok(())
     }
 
@@ -293,6 +294,14 @@ impl QueueWorker {
             shared: Arc::clone(&shared),
         };
         let task = async move {
+            // A machine that is short of processors may come here late. What would outlive its lease is
+            // given up by `leases::keep`.
+            if !served
+                .in_flight
+                .has_time(in_flight_id, leases::margin(lease))
+            {
+                return;
+            }
             let handler = served.handler.get();
             let (report, slot) = run(&served, &handler, &mut delivery, stop, slot).await;
             if matches!(report.outcome, Outcome::HostBusy { .. }) {

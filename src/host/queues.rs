@@ -33,7 +33,7 @@ pub(super) struct ServedQueue {
     pub(super) is_history_refused: AtomicBool,
     /// True once it reserves no more: what is in flight ends, and then it is gone.
     is_retired: AtomicBool,
-    /// The same queue with the settings that it had before, as long as messages of that time are in flight.
+    /// The same queue as it was served before, as long as messages of that time are in flight.
     before: Vec<Weak<Self>>,
 }
 
@@ -118,10 +118,10 @@ impl HostQueues {
             Arc::new(CurrentHandler::new(queue, served.handler, http))
         };
         let times = before.as_ref().map(|before| Arc::clone(&before.times));
-        let those_before = before.iter().flat_map(|before| {
-            let older = before.before.iter().filter(|one| one.strong_count() > 0);
-            older.cloned().chain([Arc::downgrade(before)])
-        });
+        let all = self.read();
+        let those_before = all.iter().filter(|one| one.queue == served.queue);
+        let those_before = those_before.map(Arc::downgrade).collect();
+        drop(all);
         let new = Arc::new(ServedQueue {
             shared: Arc::clone(shared),
             queue: served.queue,
@@ -137,7 +137,7 @@ impl HostQueues {
             passes: AtomicU64::new(0),
             is_history_refused: AtomicBool::new(false),
             is_retired: AtomicBool::new(false),
-            before: those_before.collect(),
+            before: those_before,
         });
         self.write().push(Arc::clone(&new));
         new

@@ -58,7 +58,8 @@ impl Limits {
     }
 
     /// True if some keys may have to wait while others go.
-    pub(super) fn are_by_key(&self) -> bool {
+    #[must_use]
+    pub fn are_by_key(&self) -> bool {
         self.by.is_some() || self.fair_by.is_some()
     }
 

@@ -172,10 +172,14 @@ fn stalled() -> Shape {
 /// Hosts change their settings while handlers run that need their leases renewed.
 fn reloaded() -> Shape {
     Shape {
-        reloads: 20,
-        slow: 300,
-        slow_for: Some(Duration::from_secs(4)),
-        ..calm()
+        messages: 100,
+        hosts: 3,
+        slots: 20,
+        reloads: 30,
+        slow: 500,
+        slow_for: Some(Duration::from_secs(5)),
+        lasts: Duration::from_secs(12),
+        ..Shape::default()
     }
 }
 
@@ -291,8 +295,8 @@ mistakes! {
         }\n"];
     // What runs when settings change is left alone.
     "swap-drops-leases", Redis, reloaded, "runs twice at once", [Source "host/changes.rs":
-        "        let _ = self.worker.await;\n        // Whoever" =>
-        "        let _ = self.worker.await;
+        "        let _ = reserves_no_more.send(());\n        // Whoever" =>
+        "        let _ = reserves_no_more.send(());
         let mut leases = Some(self.leases);
         if crate::mutant::is(\"swap-drops-leases\") {
             leases = None;

@@ -141,6 +141,8 @@ macro_rules! contract {
                 fair: what_waits_for_its_turn_is_found_cancelled_and_rescheduled,
                 fair: limits_of_the_queue_hold_for_all_that_take_turns,
                 fair: whoever_reserves_without_turns_takes_what_is_in_line,
+                fair: what_is_cancelled_hides_nobody_behind_the_one_that_has_most,
+                fair: another_header_is_taken_over_in_bounded_steps,
                 settle: an_ack_leaves_nothing,
                 settle: a_nack_without_delay_waits_in_retry,
                 settle: a_nack_with_a_delay_waits_in_pending_and_comes_back_as_a_retry,

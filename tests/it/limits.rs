@@ -19,7 +19,10 @@ use proptest::test_runner::TestRunner;
 use tempfile::TempDir;
 
 use crate::contract::tools::{LONG, nack, queue, send};
-use crate::support::{Host, PATIENCE, RedisServer, dqhost, eventually, guest, run, stats, stderr};
+use crate::http_api::with_each_store;
+use crate::support::{
+    Host, PATIENCE, RedisServer, dqhost, eventually, guest, run, stats, stderr, stdout,
+};
 
 fn rate(text: &str, burst: u32) -> Rate {
     text.parse::<Rate>().unwrap().with_burst(burst).unwrap()
@@ -639,4 +642,43 @@ fn hosts_handle_each_key_in_order() {
         (now["totals"]["acked"] == 8).then_some(())
     });
     assert_eq!(stats(&url, "q")["totals"]["nacked"], 8);
+}
+
+/// How long a handler keeps the only slot.
+const BUSY_MS: u64 = 5000;
+
+/// The limit of a key lets the next one go while no slot is free. When one is, it goes, and not when its minute aside is over.
+#[test]
+fn what_may_go_while_all_slots_are_taken_goes_when_one_is_free() {
+    with_each_store(|store| {
+        let send = |key: &str, payload: &str| {
+            let header = format!("k={key}");
+            let args = ["send", "--queue", "q", "--header", &header, payload];
+            stdout(&run(Some(store), &args, 0)).trim().to_owned()
+        };
+        let (_, waits, busy) = (
+            send("a", "0"),
+            send("a", "0"),
+            send("b", &BUSY_MS.to_string()),
+        );
+        let handler = guest("sleeper").display().to_string();
+        let args = [
+            "--queue",
+            "q",
+            "--handler",
+            &handler,
+            "--slots",
+            "1",
+            "--log",
+            "debug",
+        ];
+        let limits = ["--rate", "20/m", "--burst", "1", "--limit-by", "header:k"];
+        let mut host = Host::start(store, &[&args[..], &limits].concat());
+        let mut asked_at = |id: &str| {
+            let line = host.wait_for("reserved", |line| line["id"] == *id);
+            line["asked_at_ms"].as_u64().unwrap()
+        };
+        let later = asked_at(&waits) - asked_at(&busy);
+        assert!((BUSY_MS..BUSY_MS + 30_000).contains(&later), "{later} ms");
+    });
 }

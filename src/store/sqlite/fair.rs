@@ -76,6 +76,8 @@ struct Run {
     /// Those that are read so far.
     ahead: VecDeque<Waiting>,
     read_to: i64,
+    /// It has so many of other keys that all of it is sorted from the next call on.
+    is_over: bool,
 }
 
 struct Fair<'a, 't> {
@@ -287,13 +289,14 @@ impl Fair<'_, '_> {
             return Ok(None);
         };
         let read = self.read_run(&mut run);
+        self.is_sorted &= !run.is_over;
         let next = run.ahead.pop_front();
         self.run = Some(run);
         read.map(|()| next)
     }
 
     fn read_run(&mut self, run: &mut Run) -> Result<(), Failure> {
-        while run.ahead.is_empty() && run.read_to < run.to {
+        while run.ahead.is_empty() && run.read_to < run.to && !run.is_over {
             let limit = (self.room - self.deliveries.len()).clamp(1, PAGE);
             let some: Vec<(i64, String, String, i64)> = self
                 .tx
@@ -323,6 +326,7 @@ impl Fair<'_, '_> {
                     continue;
                 }
                 self.met.insert(seq);
+                run.is_over |= self.met.len() >= sorting::MET_MAX;
                 if self.start_of(&key)?.is_none() {
                     self.set_start(&key, self.virtual_now)?;
                 }

@@ -81,6 +81,11 @@ fn a_copy_takes_the_place_of_nothing() {
     assert_eq!(fs::read_to_string(at("there")).unwrap(), "mine");
     let told = stderr(&run(Some(&store), &["backup", &at("no/folder")], 1));
     assert!(told.contains("no copy was made in"), "{told}");
+    // SQLite itself follows no link.
+    fs::create_dir(at("real")).unwrap();
+    std::os::unix::fs::symlink(at("real"), at("link")).unwrap();
+    run(Some(&store), &["backup", &at("link/copy.db")], 0);
+    assert_eq!(stats(&at("real/copy.db"), "default")["ready"], 1);
     let told = stderr(&run(Some(&at("missing.db")), &["backup", &at("new")], 3));
     assert!(told.contains("there is no file"), "{told}");
     assert!(!Path::new(&at("new")).exists());

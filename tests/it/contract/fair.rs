@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use dqhost::message::{Claim, Delivery, Due, NewMessage, State};
+use dqhost::message::{Claim, Delivery, Due, MessageId, NewMessage, State};
 use dqhost::store::{
     Audit, Cancelled, First, LimitedReservation, Limits, NextAllowed, Page, Rescheduled,
     Reservation, Settlement, Store,
@@ -63,11 +63,13 @@ fn numbered(customer: &str, numbers: std::ops::RangeInclusive<usize>) -> Vec<Str
     numbers.map(|n| format!("{customer}{n}")).collect()
 }
 
-async fn send_many(store: &dyn Store, names: &[String]) {
+async fn send_many(store: &dyn Store, names: &[String]) -> Vec<MessageId> {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut ids = Vec::new();
     for some in names.chunks(500) {
-        send_each(store, some).await;
+        ids.extend(send_each(store, some).await);
     }
+    ids
 }
 
 fn count_of(deliveries: &[Delivery], customer: &str) -> usize {
@@ -311,4 +313,40 @@ pub(crate) async fn whoever_reserves_without_turns_takes_what_is_in_line(store: 
     send_each(store, &["a4"]).await;
     assert_eq!(names(&reserve(store, 10, LONG).await), ["a4"]);
     assert_eq!(names(&get(store, 10).await), ["b1", "b2"]);
+}
+
+pub(crate) async fn what_is_cancelled_hides_nobody_behind_the_one_that_has_most(store: &dyn Store) {
+    let ids = send_many(store, &numbered("a", 1..=1500)).await;
+    sort(store).await;
+    let cancelled = store.cancel(&queue(), &ids[700..710]).await.unwrap();
+    assert_eq!(cancelled, vec![Cancelled::Done; 10]);
+    // The newest, up to which all is known to be of one key, and one before it.
+    for place in [1499, 20] {
+        send_each(store, &["b1"]).await;
+        sort(store).await;
+        let next = get(store, 2).await;
+        let mut both = names(&next);
+        both.sort_unstable();
+        assert_eq!(both[1], "b1", "{both:?}");
+        let cancelled = store.cancel(&queue(), &ids[place..=place]).await.unwrap();
+        assert_eq!(cancelled, [Cancelled::Done]);
+    }
+}
+
+pub(crate) async fn another_header_is_taken_over_in_bounded_steps(store: &dyn Store) {
+    send_many(store, &numbered("a", 1..=5000)).await;
+    sort(store).await;
+    let other = Limits {
+        fair_by: "header:other".parse().ok(),
+        ..Limits::NONE
+    };
+    let (mut all, mut calls) = (0, 0);
+    while all < 5000 {
+        let some = reserve_in_turn(store, 200, LONG, &other).await.deliveries;
+        ack_all(store, &some).await;
+        all += some.len();
+        calls += 1;
+        assert!(calls < 500, "{all}");
+    }
+    assert_eq!(depths(store).await, [0; 5]);
 }

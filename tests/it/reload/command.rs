@@ -107,6 +107,24 @@ fn a_host_that_hears_no_hangups_is_named() {
     deaf.wait_for("stopped", |_| true);
 }
 
+/// A home may be shared with other machines, which have locks there and processes of any number.
+#[test]
+fn a_process_of_another_machine_is_not_told() {
+    let user = User(TempDir::new().unwrap());
+    let host = user.host("a.db", with_hangups);
+    let folder = user.0.path().join("dqhost/hosts");
+    let file = fs::read_dir(&folder).unwrap().next().unwrap().unwrap();
+    let about = fs::read_to_string(file.path()).unwrap();
+    let mut about: Value = serde_json::from_str(&about).unwrap();
+    about["process"] = "another machine".into();
+    // The lock stays: it is the same file.
+    fs::write(file.path(), about.to_string()).unwrap();
+    let told = stderr(&user.reload(&[], 1));
+    assert!(told.contains("no host of this user runs"), "{told}");
+    assert_eq!(user.listed(), 1);
+    drop(host);
+}
+
 /// What lies in the folder is not taken for a host, and nothing else is told.
 #[test]
 fn other_files_in_the_folder_are_left_alone() {

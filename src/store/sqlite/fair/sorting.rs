@@ -13,6 +13,9 @@ use crate::store::sqlite::queue::{code, signed, text, unsigned};
 
 /// Messages in line that one reservation sorts, and messages aside that it puts off.
 const LOOKS_MAX: usize = 250;
+
+/// Messages that one call meets at most, in line and among those of the run.
+pub(super) const MET_MAX: usize = 2 * LOOKS_MAX;
 const RENEWALS_MAX: usize = 250;
 
 /// All that is set aside in a period has one due time, so that it is found by it.
@@ -118,7 +121,7 @@ impl Fair<'_, '_> {
                 "DELETE FROM limits WHERE queue = ?1 AND name >= 'run:' AND name < 'run;'",
             )?
             .execute([self.tx.row.id])?;
-        let Some(run) = self.run.as_ref() else {
+        let Some(run) = self.run.as_ref().filter(|run| !run.is_over) else {
             return Ok(());
         };
         let is_left = self
@@ -225,6 +228,7 @@ impl Run {
             to,
             ahead,
             read_to,
+            is_over: false,
         }
     }
 }
