@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::{ServedQueue, is_refused};
 
 /// The shortest time between two requests. It bounds what a busy queue pays.
-const TELL_EVERY: Duration = Duration::from_millis(250);
+const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// Tells the store, until nothing more comes and all is told. What the store refuses is left out.
 pub(super) async fn tell(served: &ServedQueue) {

@@ -26,7 +26,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Within this time after an ack, the host has told how the message ended.
-const TOLD_WITHIN: Duration = Duration::from_secs(1);
+const TOLD_WITHIN: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
