@@ -66,7 +66,7 @@ impl Running {
     }
 }
 
-/// The file, with the lock of this process. Who looks for hosts may take it away just before it is locked.
+/// The file, with the lock of this process. A `dqhost reload` may take it away just before it is locked.
 fn locked(path: &Path) -> io::Result<File> {
     let options = OpenOptions::new()
         .read(true)

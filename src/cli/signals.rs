@@ -37,7 +37,8 @@ pub(super) fn reopen() -> anyhow::Result<Signal> {
     signal(SignalKind::user_defined1()).context("listening for SIGUSR1")
 }
 
-/// The first SIGINT or SIGTERM lets handlers finish, the second stops them. SIGHUP loads changed handlers and settings, if there are any,
+/// The first SIGINT or SIGTERM lets handlers finish, the second stops them. SIGHUP loads changed handlers
+/// and settings, if there are any,
 /// unless it tells that the terminal of this process is gone. That lets handlers finish too, and never
 /// more than that, since it is told more than once. SIGUSR1 opens the file of the log again.
 pub(super) fn listen(stage: watch::Sender<Stage>, mut on_signal: OnSignal) -> anyhow::Result<()> {

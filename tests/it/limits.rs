@@ -647,7 +647,8 @@ fn hosts_handle_each_key_in_order() {
 /// How long a handler keeps the only slot.
 const BUSY_MS: u64 = 5000;
 
-/// The limit of a key lets the next one go while no slot is free. When one is, it goes, and not when its minute aside is over.
+/// The limit of a key lets the next one go while no slot is free. When one is, it goes, and not when its
+/// minute aside is over.
 #[test]
 fn what_may_go_while_all_slots_are_taken_goes_when_one_is_free() {
     with_each_store(|store| {
