@@ -245,10 +245,10 @@ fn exit_of(error: &anyhow::Error) -> Exit {
 #[must_use]
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
-    if let [_, command, limits] = args.as_slice()
+    if let [_, command, limits, engine] = args.as_slice()
         && command == CHILD_COMMAND
     {
-        return compile::compile(limits).into();
+        return compile::compile(limits, engine).into();
     }
     if let Some(exit) = completions::asked_for(&args).or_else(|| help::asked_for(&args)) {
         return exit.into();

@@ -1,4 +1,4 @@
-//! Runs a payload in a sandbox: one engine a process, one prepared component a handler, a fresh
+//! Runs a payload in a sandbox: one engine a process or two, one prepared component a handler, a fresh
 //! store and instance a message.
 //!
 //! Guest code is interrupted by epochs: a ticker advances a counter that compiled code looks at,
@@ -7,19 +7,18 @@
 //! [`Handler::run`] stops a guest either way, at the latest one tick later.
 
 use std::ffi::OsString;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use sha2::{Digest, Sha256};
-use wasmtime::PoolingAllocationConfig;
 use wasmtime::component::Component;
-use wasmtime::{Config, Enabled, InstanceAllocationStrategy};
 
 use self::cache::Cache;
-use self::compile::{Compiler, Refusal};
+use self::compile::{Compiled, Refusal};
 use self::entry::Entry;
 use self::http::HttpClient;
 use self::imports::SharedContext;
+use self::machine::Machine;
 use crate::files;
 use crate::text::{hex, printable};
 
@@ -31,12 +30,14 @@ mod check;
 mod child;
 mod compile;
 mod connections;
+mod engine;
 mod entry;
 mod exchange;
 mod guest_log;
 mod http;
 mod imports;
 mod limits;
+mod machine;
 mod outbox;
 mod permissions;
 mod process;
@@ -52,17 +53,16 @@ pub use call::Call;
 pub use check::{Import, Inspection, Need};
 pub use child::{CHILD_COMMAND, CHILD_ENVIRONMENT, threads as compile_threads};
 pub use compile::compile_as_child;
+pub use engine::EngineKind;
 pub use entry::Kind;
 pub use guest_log::{Level, LogLine, Source, text_of};
 pub use limits::Limits;
-use limits::MEMORIES_MAX;
 pub use permissions::{HttpRule, HttpRuleError, Permissions};
 pub use run::{Handler, Report};
 pub use run_lines::{RUN_LINES_MAX, RunLines};
-use ticker::Ticker;
 
-/// Native stack beside that of guest code, for the host's own calls.
-const NATIVE_STACK: usize = 3 * 512 * 1024;
+/// Cached for the first engine in the place of code, for a component that needs the second.
+const NOT_HERE: &[u8] = b"async";
 
 /// Why a file cannot be a handler.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -88,15 +88,19 @@ pub enum HandlerError {
     Engine(String),
 }
 
-/// The engine, shared by all handlers of a process.
+/// The engines, shared by all handlers of a process.
 pub struct Runtime {
-    compiler: Arc<Compiler>,
+    /// For most components.
+    machine: Machine,
+    /// For those that need it; made with the first of them.
+    machine_for_async: OnceLock<Result<Machine, HandlerError>>,
+    /// All components run in the second engine.
+    is_always_async: bool,
+    slots: usize,
     /// Compiles in child processes, if there is one.
     program: Option<OsString>,
-    cache: Option<Cache>,
+    cache: Option<PathBuf>,
     common: Arc<SharedContext>,
-    /// Ends with the runtime.
-    _ticker: Ticker,
 }
 
 impl Runtime {
@@ -110,26 +114,31 @@ impl Runtime {
         permissions: Permissions,
         cache: Option<&Path>,
     ) -> Result<Self, HandlerError> {
-        let compiler = Compiler::new(slots, &limits)?;
-        let ticker = Ticker::start(&compiler.engine)
-            .map_err(|error| HandlerError::Engine(format!("no thread for its clock: {error}")))?;
         let permissions = Arc::new(permissions);
-        let clock = ticker
-            .clock()
-            .ok_or_else(|| HandlerError::Engine("its clock has ended".to_owned()))?;
         Ok(Self {
-            cache: cache.map(|folder| Cache::new(folder, &compiler.engine)),
-            compiler: Arc::new(compiler),
+            machine: Machine::new(EngineKind::Sync, slots, &limits)?,
+            machine_for_async: OnceLock::new(),
+            is_always_async: false,
+            slots,
+            cache: cache.map(Path::to_owned),
             program: None,
             common: Arc::new(SharedContext {
                 limits,
                 web: Arc::new(HttpClient::new(Arc::clone(&permissions), limits, slots)),
                 secrets: Arc::new(secrets::Secrets::new(&permissions.secrets)),
                 permissions,
-                clock,
             }),
-            _ticker: ticker,
         })
+    }
+
+    /// Runs all components in the engine for asynchronous ones, so that tests of the others are tests of it.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn always_async(self) -> Self {
+        Self {
+            is_always_async: true,
+            ..self
+        }
     }
 
     /// Compiles in child processes from now on. Without it, components are compiled in this process,
@@ -169,12 +178,13 @@ impl Runtime {
     /// Compiles a component, or takes it from the cache, and prepares it for instantiation. Blocks as
     /// long as that takes.
     pub fn load(&self, file: &ComponentFile) -> Result<Handler, HandlerError> {
-        let (_, entry) = self
+        let (machine, _, entry) = self
             .component(file)
             .map_err(|refusal| file.invalid(refusal.reason))?;
         Ok(Handler {
             entry: Arc::new(entry),
-            engine: self.compiler.engine.clone(),
+            engine: machine.compiler.engine.clone(),
+            clock: machine.clock.clone(),
             common: Arc::clone(&self.common),
             digest: Arc::clone(&file.digest),
         })
@@ -183,33 +193,78 @@ impl Runtime {
     /// What a component file is and wants, and whether it can run. Blocks like [`load`](Self::load).
     #[must_use]
     pub fn inspect(&self, file: &ComponentFile) -> Inspection {
-        let (names, problem) = match self.component(file) {
-            Ok((component, _)) => (check::names(&self.compiler.engine, &component), None),
-            Err(refusal) => (refusal.names, Some(file.invalid(refusal.reason))),
+        let (names, engine, problem) = match self.component(file) {
+            Ok((Machine { compiler, .. }, component, _)) => (
+                check::names(&compiler.engine, &component),
+                Some(compiler.kind),
+                None,
+            ),
+            Err(refusal) => (
+                refusal.names,
+                refusal.engine,
+                Some(file.invalid(refusal.reason)),
+            ),
         };
-        check::inspect(names, file, problem)
+        check::inspect(names, engine, file, problem)
     }
 
-    fn component(&self, file: &ComponentFile) -> Result<(Component, Entry), Refusal> {
+    /// The engine of this kind.
+    fn machine(&self, kind: EngineKind) -> Result<&Machine, Refusal> {
+        match kind {
+            EngineKind::Sync => Ok(&self.machine),
+            EngineKind::Async => self
+                .machine_for_async
+                .get_or_init(|| Machine::later(kind, self.slots, &self.common.limits))
+                .as_ref()
+                .map_err(|error| error.to_string().into()),
+        }
+    }
+
+    fn component(&self, file: &ComponentFile) -> Result<(&Machine, Component, Entry), Refusal> {
         check::kind(&file.bytes)?;
-        let cached = self
-            .cache
-            .as_ref()
-            .and_then(|cache| cache.get(&file.digest));
-        if let Some(code) = cached
-            && let Ok(accepted) = self.compiler.accept(&code)
-        {
+        let kind = self.is_always_async.then_some(EngineKind::Async);
+        if let Some(accepted) = self.cached(kind, file) {
             return Ok(accepted);
         }
-        let code = match &self.program {
-            Some(program) => child::compile(program, &self.common.limits, file)?,
-            None => compile::in_thread(&self.compiler, file)?,
+        let Compiled { kind, code } = match &self.program {
+            Some(program) => child::compile(program, &self.common.limits, kind, file)?,
+            None => {
+                let kind = kind.unwrap_or_else(|| EngineKind::of(&file.bytes));
+                let code = compile::in_thread(&self.machine(kind)?.compiler, file)?;
+                Compiled { kind, code }
+            }
         };
-        let accepted = self.compiler.accept(&code)?;
-        if let Some(cache) = &self.cache {
-            cache.put(&file.digest, &code);
+        let machine = self.machine(kind)?;
+        let (component, entry) = machine.compiler.accept(&code)?;
+        if let Some(folder) = &self.cache {
+            Cache::new(folder, &machine.compiler.engine).put(&file.digest, &code);
+            if kind == EngineKind::Async {
+                Cache::new(folder, &self.machine.compiler.engine).put(&file.digest, NOT_HERE);
+            }
         }
-        Ok(accepted)
+        Ok((machine, component, entry))
+    }
+
+    /// The component as it was compiled before, for this engine or the one that it needs.
+    fn cached(
+        &self,
+        kind: Option<EngineKind>,
+        file: &ComponentFile,
+    ) -> Option<(&Machine, Component, Entry)> {
+        let folder = self.cache.as_ref()?;
+        let code_for =
+            |machine: &Machine| Cache::new(folder, &machine.compiler.engine).get(&file.digest);
+        let mut machine = match kind {
+            Some(kind) => self.machine(kind).ok()?,
+            None => &self.machine,
+        };
+        let mut code = code_for(machine)?;
+        if code == NOT_HERE {
+            machine = self.machine(EngineKind::Async).ok()?;
+            code = code_for(machine)?;
+        }
+        let (component, entry) = machine.compiler.accept(&code).ok()?;
+        Some((machine, component, entry))
     }
 }
 
@@ -237,61 +292,24 @@ impl ComponentFile {
     }
 }
 
-fn config(limits: &Limits, pool: PoolingAllocationConfig) -> Config {
-    let mut config = Config::new();
-    config
-        .epoch_interruption(true)
-        .concurrency_support(false)
-        .max_wasm_stack(limits.stack)
-        .async_stack_size(limits.stack.saturating_add(NATIVE_STACK))
-        .wasm_backtrace_max_frames(None);
-    config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
-    config
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Why there is no pool, which reserves address space for each slot, and what to do.
-fn no_pool(slots: usize, error: &wasmtime::Error) -> HandlerError {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::As).current;
-    let limited = limit.map_or_else(String::new, |bytes| {
-        format!(
-            "; this process may have {} MiB (`ulimit -v`)",
-            bytes / 1024 / 1024
-        )
-    });
-    HandlerError::Engine(format!(
-        "no address space for the limits of {slots} handlers at a time{limited}. Each takes about 8 GiB \
-         of addresses, not of memory. Remove the limit with `ulimit -v unlimited`, and limit memory \
-         by a cgroup instead, or run fewer with --slots ({error:#})"
-    ))
-}
-
-/// A pool with room for `slots` components of the usual kinds. Pages that a message touched are
-/// found by `PAGEMAP_SCAN` where the kernel has it, which is what makes reuse cheap.
-fn pool(slots: usize, limits: Limits) -> PoolingAllocationConfig {
-    let number = |n| u32::try_from(n).unwrap_or(u32::MAX);
-    let n = number(slots).saturating_add(1);
-    let (instances, tables) = (number(limits.instances), number(limits.tables));
-    let mut pool = PoolingAllocationConfig::new();
-    pool.total_component_instances(n)
-        .total_core_instances(n.saturating_mul(instances))
-        .total_memories(n.saturating_mul(number(MEMORIES_MAX)))
-        .total_tables(n.saturating_mul(tables))
-        .total_stacks(n)
-        // A component that wants more is refused when it is loaded, instead of taking what others
-        // need.
-        .max_core_instances_per_component(instances)
-        .max_memories_per_component(number(MEMORIES_MAX))
-        .max_tables_per_component(tables)
-        // One module may have all of them.
-        .max_memories_per_module(number(MEMORIES_MAX))
-        .max_tables_per_module(tables)
-        .table_elements(limits.table_elements)
-        .max_memory_size(limits.memory)
-        .max_component_instance_size(4 << 20)
-        .max_core_instance_size(4 << 20)
-        .linear_memory_keep_resident(1 << 20)
-        .table_keep_resident(64 << 10)
-        .max_unused_warm_slots(n)
-        .pagemap_scan(Enabled::Auto);
-    pool
+    #[test]
+    fn the_second_engine_is_made_when_a_component_needs_it() {
+        let runtime = Runtime::new(1, Limits::default(), Permissions::default(), None).unwrap();
+        let folder = tempfile::TempDir::new().unwrap();
+        let refuse = |text: &str| {
+            let path = folder.path().join("component");
+            std::fs::write(&path, wat::parse_str(text).unwrap()).unwrap();
+            runtime.inspect(&runtime.read(&path).unwrap())
+        };
+        let found = refuse("(component)");
+        assert_eq!(found.engine, Some(EngineKind::Sync));
+        assert!(runtime.machine_for_async.get().is_none());
+        let found = refuse("(component (type (func async)))");
+        assert_eq!(found.engine, Some(EngineKind::Async));
+        assert!(runtime.machine_for_async.get().is_some());
+    }
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::sandbox::SandboxArgs;
 use super::{Exit, log, print};
-use crate::runtime::{Import, Inspection, Kind, Need};
+use crate::runtime::{EngineKind, Import, Inspection, Kind, Need};
 use crate::store::address::Endpoints;
 use crate::text::printable;
 
@@ -77,6 +77,7 @@ fn print_json(name: &str, found: &Inspection, granted: Granted) -> io::Result<()
         "digest": format!("sha256:{}", found.digest),
         "size": found.size,
         "kind": found.kind.map(Kind::words),
+        "engine": found.engine.map(EngineKind::words),
         "exports": found.exports,
         "imports": imports,
         "problem": found.problem.as_ref().map(ToString::to_string),
@@ -90,6 +91,9 @@ fn print_text(name: &str, found: &Inspection, granted: Granted) -> io::Result<()
     writeln!(out, "size     {} bytes", found.size)?;
     if let Some(kind) = found.kind {
         writeln!(out, "kind     {}", kind.words())?;
+    }
+    if let Some(engine) = found.engine {
+        writeln!(out, "engine   {}", engine.words())?;
     }
     let mut head = "exports ";
     for export in &found.exports {

@@ -1,4 +1,4 @@
-//! `dqhost compile-child LIMITS`, which no user gives: compiles the component on stdin for the process that
+//! `dqhost compile-child LIMITS ENGINE`, which no user gives: compiles the component on stdin for the process that
 //! started it.
 
 use std::ffi::OsStr;
@@ -7,8 +7,8 @@ use std::io;
 use super::{Exit, hardening};
 use crate::runtime::{Limits, compile_as_child};
 
-pub(super) fn compile(limits: &OsStr) -> Exit {
-    match confined(limits) {
+pub(super) fn compile(limits: &OsStr, engine: &OsStr) -> Exit {
+    match confined(limits, engine) {
         Ok(()) => Exit::Done,
         Err(error) => {
             tell!("{error}");
@@ -17,8 +17,9 @@ pub(super) fn compile(limits: &OsStr) -> Exit {
     }
 }
 
-fn confined(limits: &OsStr) -> io::Result<()> {
+fn confined(limits: &OsStr, engine: &OsStr) -> io::Result<()> {
     let limits: Limits = serde_json::from_slice(limits.as_encoded_bytes())?;
+    let engine = serde_json::from_slice(engine.as_encoded_bytes())?;
     hardening::confine_compiler(&limits)?;
-    compile_as_child(&limits, io::stdin().lock(), io::stdout().lock())
+    compile_as_child(&limits, engine, io::stdin().lock(), io::stdout().lock())
 }

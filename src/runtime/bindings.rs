@@ -1,11 +1,27 @@
-//! The interface of `wit/` and those of other hosts, as Rust.
+//! The interface of `wit/` and those of other hosts, as Rust. Exports with `store` take their arguments by value.
 
 wasmtime::component::bindgen!({
     path: "wit",
     world: "consumer-with-logging",
     imports: { default: trappable },
-    exports: { default: async },
+    exports: { default: async | store },
 });
+
+mod of_async {
+    wasmtime::component::bindgen!({
+        path: "wit",
+        world: "consumer-async",
+        with: {
+            "dqhost:queue/types": super::dqhost::queue::types,
+            "dqhost:queue/outbox": super::dqhost::queue::outbox,
+            "dqhost:queue/delivery": super::dqhost::queue::delivery,
+        },
+        imports: { default: trappable },
+        exports: { default: async | store },
+    });
+}
+
+pub(super) use of_async::ConsumerAsyncPre;
 
 pub(super) use self::{ConsumerWithLogging as Consumer, ConsumerWithLoggingPre as ConsumerPre};
 
@@ -30,7 +46,7 @@ mod of_wasmcloud {
             }
         ",
         imports: { default: trappable },
-        exports: { default: async },
+        exports: { default: async | store },
     });
 }
 
@@ -52,7 +68,7 @@ mod of_spin {
             }
         ",
         imports: { default: trappable },
-        exports: { default: async },
+        exports: { default: async | store },
     });
 }
 

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
+use super::engine::EngineKind;
 use super::entry::Kind;
 use super::{ComponentFile, HandlerError};
 use crate::text::printable;
@@ -38,8 +39,9 @@ pub(super) fn types(engine: &Engine, component: &Component) -> Result<Kind, Stri
         };
         return Err(format!(
             "it does not export dqhost:queue/handler@0.1.x; it exports {}. Build it against \
-             wit/queue.wit. A program (wasi:cli/run@0.2) or an HTTP handler \
-             (wasi:http/incoming-handler@0.2) runs as it is",
+             wit/queue.wit. A program (wasi:cli/run@0.2 or @0.3) or an HTTP handler \
+             (wasi:http/incoming-handler@0.2) runs as it is. An HTTP handler of WASI 0.3 \
+             (wasi:http/handler) does not: build it for WASI 0.2",
             printable(&found)
         ));
     };
@@ -164,6 +166,8 @@ pub struct Inspection {
     pub exports: Vec<String>,
     /// What it was made for, if that is something that is known here.
     pub kind: Option<Kind>,
+    /// The engine that it needs, if it came as far as that.
+    pub engine: Option<EngineKind>,
     /// What it imports.
     pub imports: Vec<Import>,
     /// Why it cannot run.
@@ -175,6 +179,9 @@ fn need_of(import: &str) -> Need {
     match package {
         "wasi:sockets" => Need::Refused,
         "wasi:http" if import.starts_with("wasi:http/outgoing-handler") => Need::Http,
+        "wasi:http" if import.starts_with("wasi:http/client@") => Need::Http,
+        // That of a component around another one.
+        "wasi:http" if import.starts_with("wasi:http/handler@") => Need::NotGiven,
         "dqhost:queue" if import.starts_with("dqhost:queue/outbox") => Need::Sends,
         "wasi:cli" | "wasi:clocks" | "wasi:filesystem" | "wasi:io" | "wasi:random"
         | "wasi:logging" | "wasi:http" | "dqhost:queue" => Need::Nothing,
@@ -206,6 +213,7 @@ pub(super) fn names(engine: &Engine, component: &Component) -> Names {
 
 pub(super) fn inspect(
     Names { exports, imports }: Names,
+    engine: Option<EngineKind>,
     file: &ComponentFile,
     problem: Option<HandlerError>,
 ) -> Inspection {
@@ -217,6 +225,7 @@ pub(super) fn inspect(
         digest: file.digest.to_string(),
         size: file.size(),
         kind: Kind::of(&exports),
+        engine,
         exports,
         imports: imports.collect(),
         problem,

@@ -12,11 +12,14 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use super::compile::{ACCEPTED, REFUSED, Refusal, over_memory, over_time, wait};
+use super::compile::{
+    ACCEPTED, ACCEPTED_FOR_ASYNC, Compiled, REFUSED, Refusal, over_memory, over_time, wait,
+};
+use super::engine::EngineKind;
 use super::{ComponentFile, Limits};
 use crate::text::printable;
 
-/// The command of the program that compiles as a child, followed by the limits in JSON.
+/// The command of the program that compiles as a child, followed by the limits and the engine in JSON.
 pub const CHILD_COMMAND: &str = "compile-child";
 
 /// What such a child has in its environment beside the threads: the allocator takes from the system what
@@ -52,12 +55,13 @@ impl Drop for Running {
     }
 }
 
-fn command(program: &Path, limits: &Limits) -> io::Result<Command> {
+fn command(program: &Path, limits: &Limits, kind: Option<EngineKind>) -> io::Result<Command> {
     let mut command = Command::new(program);
     command
         .arg0("dqhost")
         .arg(CHILD_COMMAND)
         .arg(serde_json::to_string(limits)?)
+        .arg(serde_json::to_string(&kind)?)
         // A secret of the environment is none of its business.
         .env_clear()
         .envs(CHILD_ENVIRONMENT)
@@ -79,15 +83,17 @@ pub fn threads() -> usize {
     thread::available_parallelism().map_or(1, |n| n.get().min(THREADS_MAX))
 }
 
-/// Compiles a component in a child process of this program. Blocks until the child has ended.
+/// Compiles a component in a child process of this program, for this engine or the one that it needs. Blocks
+/// until the child has ended.
 pub(super) fn compile(
     program: &OsStr,
     limits: &Limits,
+    kind: Option<EngineKind>,
     file: &ComponentFile,
-) -> Result<Vec<u8>, Refusal> {
+) -> Result<Compiled, Refusal> {
     let start = Instant::now();
     let fail = |error: io::Error| format!("the process that compiles it does not start: {error}");
-    let mut command = command(Path::new(program), limits).map_err(fail)?;
+    let mut command = command(Path::new(program), limits, kind).map_err(fail)?;
     let mut child = Running(command.spawn().map_err(fail)?);
     let answers = talk(&mut child.0, limits, file).map_err(fail)?;
     let Ok(mut answer) = wait(&answers.stdout, limits.compile_time, file) else {
@@ -102,9 +108,11 @@ pub(super) fn compile(
             None => thread::sleep(END_INTERVAL),
         }
     };
+    let compiled = |kind, code| Ok(Compiled { kind, code });
     match answer.pop() {
         _ if answer.len() > limits.compile_memory => Err(over_memory(limits).into()),
-        Some(ACCEPTED) if status.success() => Ok(answer),
+        Some(ACCEPTED) if status.success() => compiled(EngineKind::Sync, answer),
+        Some(ACCEPTED_FOR_ASYNC) if status.success() => compiled(EngineKind::Async, answer),
         Some(REFUSED) if status.success() => Err(refusal(&answer)),
         _ => {
             let said = answers.stderr.recv_timeout(SAID_LIMIT).unwrap_or_default();

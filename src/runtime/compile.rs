@@ -15,9 +15,10 @@ use wasmtime::component::{Component, Linker};
 use wasmtime::{Engine, OutOfMemory};
 
 use super::check::Names;
+use super::engine::{EngineKind, config, no_pool};
 use super::entry::Entry;
 use super::imports::State;
-use super::{ComponentFile, HandlerError, Limits, bulk, check, config, imports, no_pool, pool};
+use super::{ComponentFile, HandlerError, Limits, bulk, check, imports};
 
 /// A compilation that takes longer is told of.
 const SLOW_COMPILATION: Duration = Duration::from_secs(1);
@@ -25,9 +26,17 @@ const SLOW_COMPILATION: Duration = Duration::from_secs(1);
 /// A component with nothing in it.
 const EMPTY: &[u8] = b"\0asm\x0d\0\x01\0";
 
-/// The last byte of a child's answer: whether compiled code is before it or a [`Refusal`] in JSON.
-pub(super) const ACCEPTED: u8 = 1;
+/// The last byte of a child's answer: whether a [`Refusal`] in JSON is before it or compiled code, and for
+/// which engine.
 pub(super) const REFUSED: u8 = 0;
+pub(super) const ACCEPTED: u8 = 1;
+pub(super) const ACCEPTED_FOR_ASYNC: u8 = 2;
+
+/// Compiled code, and the engine that it is for.
+pub(super) struct Compiled {
+    pub kind: EngineKind,
+    pub code: Vec<u8>,
+}
 
 /// Why a component cannot be a handler.
 #[derive(Debug, Serialize, Deserialize)]
@@ -35,6 +44,8 @@ pub(super) struct Refusal {
     pub reason: String,
     /// What it exports and imports, if that is known.
     pub names: Names,
+    /// The engine that refused it, if one has.
+    pub engine: Option<EngineKind>,
 }
 
 impl From<String> for Refusal {
@@ -42,6 +53,7 @@ impl From<String> for Refusal {
         Self {
             reason,
             names: Names::default(),
+            engine: None,
         }
     }
 }
@@ -62,6 +74,7 @@ pub(super) fn over_memory(limits: &Limits) -> String {
 
 /// Compiles components and links them to what handlers are given.
 pub(super) struct Compiler {
+    pub kind: EngineKind,
     pub engine: Engine,
     linker: Linker<State>,
     limits: Limits,
@@ -69,14 +82,19 @@ pub(super) struct Compiler {
 
 impl Compiler {
     /// For up to `slots` runs at a time.
-    pub(super) fn new(slots: usize, limits: &Limits) -> Result<Self, HandlerError> {
+    pub(super) fn new(
+        kind: EngineKind,
+        slots: usize,
+        limits: &Limits,
+    ) -> Result<Self, HandlerError> {
         let fail = |error: wasmtime::Error| HandlerError::Engine(format!("{error:#}"));
         // Without the pool some limits would not hold: those on tables, instances and their sizes.
-        let engine = Engine::new(&config(limits, pool(slots, *limits)))
-            .map_err(|error| no_pool(slots, &error))?;
+        let engine =
+            Engine::new(&config(kind, slots, limits)).map_err(|error| no_pool(slots, &error))?;
         let mut linker = Linker::new(&engine);
-        imports::link(&mut linker).map_err(fail)?;
+        imports::link(kind, &mut linker).map_err(fail)?;
         Ok(Self {
+            kind,
             engine,
             linker,
             limits: *limits,
@@ -86,16 +104,20 @@ impl Compiler {
     /// Compiled code that [`accept`](Self::accept) takes.
     pub(super) fn compile(&self, bytes: &[u8]) -> Result<Vec<u8>, Refusal> {
         let code = bulk::compile(bytes, |bytes| self.engine.precompile_component(bytes));
-        let code = code.map_err(|error| self.failure(&error))?;
+        let code = code.map_err(|error| self.refusal(&error))?;
         self.accept(&code)?;
         Ok(code)
     }
 
-    fn failure(&self, error: &wasmtime::Error) -> String {
-        if is_lack_of_memory(error) {
+    fn refusal(&self, error: &wasmtime::Error) -> Refusal {
+        let reason = if is_lack_of_memory(error) {
             over_memory(&self.limits)
         } else {
             format!("it does not compile: {error:#}")
+        };
+        Refusal {
+            engine: Some(self.kind),
+            ..reason.into()
         }
     }
 
@@ -107,7 +129,7 @@ impl Compiler {
                       private pipe, or from a file that no other user can write"
         )]
         let component = unsafe { Component::deserialize(&self.engine, code) }
-            .map_err(|error| self.failure(&error))?;
+            .map_err(|error| self.refusal(&error))?;
         let linked = check::types(&self.engine, &component).and_then(|kind| {
             self.linker
                 .instantiate_pre(&component)
@@ -119,6 +141,7 @@ impl Compiler {
             Err(reason) => Err(Refusal {
                 reason,
                 names: check::names(&self.engine, &component),
+                engine: Some(self.kind),
             }),
         }
     }
@@ -174,25 +197,34 @@ pub(super) fn wait<T>(
     result.recv_timeout(limit.saturating_sub(SLOW_COMPILATION))
 }
 
-/// What a child process does: reads a component, and writes compiled code or why there is none.
+/// What a child process does: reads a component, and writes compiled code or why there is none. `kind` is the
+/// engine, if it is not the component's choice.
 ///
 /// # Errors
 ///
 /// Those of reading and writing. What is wrong with the component is part of what is written.
 pub fn compile_as_child(
     limits: &Limits,
+    kind: Option<EngineKind>,
     mut input: impl Read,
     mut output: impl Write,
 ) -> io::Result<()> {
-    let compiler = Compiler::new(0, limits).map_err(io::Error::other)?;
+    let mut compiler = Compiler::new(EngineKind::Sync, 0, limits).map_err(io::Error::other)?;
     // Its threads start while there is memory for them.
     let _ = compiler.engine.precompile_component(EMPTY);
     let mut bytes = Vec::new();
     input.read_to_end(&mut bytes)?;
+    let kind = kind.unwrap_or_else(|| EngineKind::of(&bytes));
+    if kind != compiler.kind {
+        compiler = Compiler::new(kind, 0, limits).map_err(io::Error::other)?;
+    }
     match compiler.compile(&bytes) {
         Ok(code) => {
             output.write_all(&code)?;
-            output.write_all(&[ACCEPTED])?;
+            output.write_all(&[match kind {
+                EngineKind::Sync => ACCEPTED,
+                EngineKind::Async => ACCEPTED_FOR_ASYNC,
+            }])?;
         }
         Err(refusal) => {
             serde_json::to_writer(&mut output, &refusal)?;

@@ -4,12 +4,13 @@
 use std::time::Duration;
 
 use wasmtime::Store;
-use wasmtime::component::InstancePre;
+use wasmtime::component::{ComponentNamedList, InstancePre, Lift, Lower, TypedFunc};
 use wasmtime_wasi::p2::bindings::CommandPre;
+use wasmtime_wasi::p3::bindings::CommandPre as CommandAsyncPre;
 use wasmtime_wasi_http::p2::bindings::ProxyPre;
 
 use super::bindings::dqhost::queue::types as wit;
-use super::bindings::{ConsumerPre, SpinRedisPre, WasmcloudPre};
+use super::bindings::{ConsumerAsyncPre, ConsumerPre, SpinRedisPre, WasmcloudPre};
 use super::call::Call;
 use super::imports::State;
 
@@ -22,6 +23,8 @@ mod messaging;
 pub enum Kind {
     /// It exports the interface of `wit/`.
     Handler,
+    /// It exports the asynchronous interface of `wit/`.
+    HandlerAsync,
     /// It exports `wasmcloud:messaging/handler`.
     Wasmcloud,
     /// It exports Spin's `inbound-redis`.
@@ -30,16 +33,20 @@ pub enum Kind {
     Http,
     /// It exports `wasi:cli/run`: a program.
     Command,
+    /// The same of WASI 0.3.
+    CommandAsync,
 }
 
 /// The names of exports, up to the versions that fit each other. If a component has several of them, the
 /// first is called.
-const EXPORTS: [(Kind, &str); 5] = [
+const EXPORTS: [(Kind, &str); 7] = [
     (Kind::Handler, "dqhost:queue/handler@0.1."),
+    (Kind::HandlerAsync, "dqhost:queue/handler-async@0.1."),
     (Kind::Wasmcloud, "wasmcloud:messaging/handler@0.2."),
     (Kind::SpinRedis, "fermyon:spin/inbound-redis"),
     (Kind::Http, "wasi:http/incoming-handler@0.2."),
     (Kind::Command, "wasi:cli/run@0.2."),
+    (Kind::CommandAsync, "wasi:cli/run@0.3."),
 ];
 
 impl Kind {
@@ -55,13 +62,14 @@ impl Kind {
     pub fn words(self) -> &'static str {
         match self {
             Self::Handler => "a handler for dqhost",
+            Self::HandlerAsync => "an asynchronous handler for dqhost",
             Self::Wasmcloud => "a wasmCloud messaging handler: ok is an ack, an error is a nack",
             Self::SpinRedis => "a Spin component for Redis: ok is an ack, an error is a nack",
             Self::Http => {
                 "an HTTP handler: the message is a POST; 2xx is an ack; 408, 429 and 5xx are a nack; \
                  the rest is a reject"
             }
-            Self::Command => {
+            Self::Command | Self::CommandAsync => {
                 "a program: the payload is its standard input; exit code 0 is an ack, 75 a nack, \
                  65 a reject"
             }
@@ -72,10 +80,12 @@ impl Kind {
 /// A component that is ready to be instantiated.
 pub(super) enum Entry {
     Handler(ConsumerPre<State>),
+    HandlerAsync(ConsumerAsyncPre<State>),
     Wasmcloud(WasmcloudPre<State>),
     SpinRedis(SpinRedisPre<State>),
     Http(ProxyPre<State>),
     Command(CommandPre<State>),
+    CommandAsync(CommandAsyncPre<State>),
 }
 
 /// What a component answered.
@@ -96,10 +106,12 @@ impl Entry {
     pub(super) fn new(kind: Kind, pre: InstancePre<State>) -> wasmtime::Result<Self> {
         Ok(match kind {
             Kind::Handler => Self::Handler(ConsumerPre::new(pre)?),
+            Kind::HandlerAsync => Self::HandlerAsync(ConsumerAsyncPre::new(pre)?),
             Kind::Wasmcloud => Self::Wasmcloud(WasmcloudPre::new(pre)?),
             Kind::SpinRedis => Self::SpinRedis(SpinRedisPre::new(pre)?),
             Kind::Http => Self::Http(ProxyPre::new(pre)?),
             Kind::Command => Self::Command(CommandPre::new(pre)?),
+            Kind::CommandAsync => Self::CommandAsync(CommandAsyncPre::new(pre)?),
         })
     }
 
@@ -111,16 +123,44 @@ impl Entry {
         match self {
             Self::Handler(pre) => {
                 let handler = pre.instantiate_async(&mut *store).await?;
-                let handler = handler.dqhost_queue_handler();
-                let verdict = handler.call_handle(store, &message(call)).await?;
+                let handle = handler.dqhost_queue_handler().func_handle();
+                let (verdict,) = call_in(store, handle, (message(call),)).await?;
+                Ok(answer(verdict))
+            }
+            Self::HandlerAsync(pre) => {
+                let handler = pre.instantiate_async(&mut *store).await?;
+                let handle = handler.dqhost_queue_handler_async().func_handle();
+                let (verdict,) = call_in(store, handle, (message(call),)).await?;
                 Ok(answer(verdict))
             }
             Self::Wasmcloud(pre) => messaging::wasmcloud(pre, store, call).await,
             Self::SpinRedis(pre) => messaging::spin_redis(pre, store, call).await,
             Self::Http(pre) => http::call(pre, store, call).await,
             Self::Command(pre) => command::call(pre, store, call).await,
+            Self::CommandAsync(pre) => command::call_async(pre, store, call).await,
         }
     }
+}
+
+/// Calls a function of a guest.
+///
+/// In the engine for asynchronous components, not by `call_async`: that one panics as it ends if the guest's task
+/// has ended without a result.
+async fn call_in<P, R>(
+    store: &mut Store<State>,
+    function: TypedFunc<P, R>,
+    params: P,
+) -> wasmtime::Result<R>
+where
+    P: ComponentNamedList + Lower + Send + Sync + 'static,
+    R: ComponentNamedList + Lift + Send + Sync + 'static,
+{
+    if store.concurrent_resource_table().is_none() {
+        return function.call_async(store, params).await;
+    }
+    store
+        .run_concurrent(async move |accessor| function.call_concurrent(accessor, params).await)
+        .await?
 }
 
 fn message(call: Call) -> wit::Message {
@@ -162,6 +202,7 @@ mod tests {
         assert_eq!(of(&both), Some(Kind::Http));
         let ours = [both[0], both[1], "dqhost:queue/handler@0.1.0"];
         assert_eq!(of(&ours), Some(Kind::Handler));
-        assert_eq!(of(&["wasi:cli/run@0.3.0", "run"]), None);
+        assert_eq!(of(&["wasi:cli/run@0.3.0"]), Some(Kind::CommandAsync));
+        assert_eq!(of(&["wasi:cli/run@0.4.0", "run"]), None);
     }
 }

@@ -106,6 +106,10 @@ impl WasiHttpHooks for Requests {
         BODY_CHUNK
     }
 
+    fn p3_outgoing_body_chunk_size(&mut self) -> usize {
+        BODY_CHUNK
+    }
+
     fn send_request(
         &mut self,
         mut request: http::Request<WasiBody>,

@@ -17,6 +17,7 @@ use super::bindings::dqhost::queue::outbox::{NewMessage, SendError};
 use super::bindings::wasi;
 use super::bindings::wasi::logging::logging::Level as WitLevel;
 use super::bindings::{Consumer, SpinRedis, Wasmcloud, fermyon, wasmcloud};
+use super::engine::EngineKind;
 use super::guest_log::{GuestLog, Level, Source};
 use super::http::{FIELDS_MAX, HttpClient, Requests};
 use super::limits::{Deadline, Limiter, Limits};
@@ -24,8 +25,8 @@ use super::outbox::Outbox;
 use super::permissions::Permissions;
 use super::process::Process;
 use super::secrets::Secrets;
-use super::ticker::Clock;
 
+mod of_async;
 mod requests;
 
 /// What all runs of a handler have in common.
@@ -34,7 +35,6 @@ pub(super) struct SharedContext {
     pub permissions: Arc<Permissions>,
     pub secrets: Arc<Secrets>,
     pub web: Arc<HttpClient>,
-    pub clock: Clock,
 }
 
 /// What belongs to one run.
@@ -78,7 +78,7 @@ impl State {
 }
 
 /// Gives guests all that a host has; what is not allowed is refused when it is called.
-pub(super) fn link(linker: &mut Linker<State>) -> wasmtime::Result<()> {
+pub(super) fn link(kind: EngineKind, linker: &mut Linker<State>) -> wasmtime::Result<()> {
     wasmtime_wasi::p2::add_to_linker_async(linker)?;
     wasmtime_wasi_http::p2::add_only_http_to_linker_async(linker)?;
     Consumer::add_to_linker::<_, HasSelf<_>>(linker, |state| state)?;
@@ -91,7 +91,10 @@ pub(super) fn link(linker: &mut Linker<State>) -> wasmtime::Result<()> {
     udp_create_socket::add_to_linker::<_, HasSelf<_>>(linker, |state: &mut State| state)?;
     requests::bound(linker)?;
     linker.allow_shadowing(false);
-    Ok(())
+    match kind {
+        EngineKind::Sync => Ok(()),
+        EngineKind::Async => of_async::link(linker),
+    }
 }
 
 /// No files, no network, no arguments; what a program starts with, or an empty stdin.

@@ -26,7 +26,8 @@ pub struct Limits {
     /// The stack of guest code, bytes.
     pub stack: usize,
     /// Handles to things of the host (streams, timers, requests) that a run may hold at a time. What
-    /// the host keeps for a run beside its memory is at most this times `call_bytes`.
+    /// the host keeps for a run beside its memory is at most this times `call_bytes`. An asynchronous
+    /// component may hold 16 times as many handles of tasks, streams and futures.
     pub resources: usize,
     /// Bytes that a run may hand to the host in one call, its verdict included.
     pub call_bytes: usize,
@@ -84,6 +85,25 @@ impl Default for Limits {
 }
 
 const MIB: usize = 1024 * 1024;
+
+/// Handles of tasks, streams and futures for each handle to a thing of the host. A guest has one or two for
+/// each thing that it waits for, and one for each task.
+const HANDLES_EACH: usize = 16;
+
+/// What the host keeps for a handle at most: a task has four entries.
+const ENTRIES_EACH: usize = 4;
+
+impl Limits {
+    /// Handles of any kind that a run of an asynchronous component may hold at a time.
+    pub(super) fn handles(&self) -> usize {
+        self.resources.saturating_mul(HANDLES_EACH)
+    }
+
+    /// What the host may keep for them.
+    pub(super) fn entries(&self) -> usize {
+        self.handles().saturating_mul(ENTRIES_EACH)
+    }
+}
 
 /// The moment at which a run is stopped. Shared by what enforces it (the epoch callback, the timer)
 /// and what moves it (the guest's `extend`).

@@ -15,6 +15,7 @@ use super::outbox::Outbox;
 use super::permissions::Permissions;
 use super::run_lines::RunLines;
 use super::secrets::Secrets;
+use super::ticker::Clock;
 use super::trace::Trace;
 use crate::message::Outgoing;
 use crate::verdict::Outcome;
@@ -71,6 +72,7 @@ impl Report {
 pub struct Handler {
     pub(super) entry: Arc<Entry>,
     pub(super) engine: Engine,
+    pub(super) clock: Clock,
     pub(super) common: Arc<SharedContext>,
     pub(super) digest: Arc<str>,
 }
@@ -102,13 +104,13 @@ impl Handler {
         Self {
             entry: Arc::clone(&self.entry),
             engine: self.engine.clone(),
+            clock: self.clock.clone(),
             digest: Arc::clone(&self.digest),
             common: Arc::new(SharedContext {
                 limits,
                 web: Arc::new(self.common.web.with(Arc::clone(&permissions), limits)),
                 secrets: Arc::new(Secrets::new(&permissions.secrets)),
                 permissions,
-                clock: self.common.clock.clone(),
             }),
         }
     }
@@ -128,7 +130,7 @@ impl Handler {
 
     async fn work(&self, call: Call, lines: RunLines) -> Report {
         let started = Instant::now();
-        let _ticking = self.common.clock.go();
+        let _ticking = self.clock.go();
         let deadline = Deadline::new(self.common.limits);
         let outbox = Outbox::new(lines.clone(), Trace::of(&call.headers));
         let mut store = self.store(deadline.clone(), outbox);
@@ -177,6 +179,10 @@ impl Handler {
         let mut store = Store::new(&self.engine, state);
         store.limiter(|state| &mut state.ceiling);
         store.set_hostcall_fuel(self.common.limits.call_bytes);
+        if let Some(table) = store.concurrent_resource_table() {
+            table.set_max_capacity(self.common.limits.entries());
+            store.set_max_component_handles(self.common.limits.handles());
+        }
         store.set_epoch_deadline(1);
         store.epoch_deadline_callback(move |_| {
             if deadline.is_over() {
@@ -261,6 +267,13 @@ impl Handler {
         ) {
             return over(format!(
                 "{} handles held (--limit resources)",
+                limits.resources
+            ));
+        }
+        if cause.contains("store handle limit exceeded") {
+            return over(format!(
+                "{} handles of tasks, streams and futures held (--limit resources={})",
+                limits.handles(),
                 limits.resources
             ));
         }

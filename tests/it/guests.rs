@@ -11,7 +11,9 @@ use crate::support::{guest, guest_folders, guest_names};
 
 /// The example handlers that have a test here or, those that use the network, send or were made for
 /// other hosts, in `sandbox`.
-const TESTED: [&str; 33] = [
+const TESTED: [&str; 35] = [
+    "async-hog",
+    "async-order",
     "checksum",
     "command",
     "echo",
@@ -101,7 +103,17 @@ pub(crate) fn load_with(
     limits: Limits,
     permissions: Permissions,
 ) -> (Runtime, Handler) {
-    let runtime = Runtime::new(4, limits, permissions, None).unwrap();
+    load_in(|runtime| runtime, file, limits, permissions)
+}
+
+/// In the engine that the runtime is told to use.
+pub(crate) fn load_in(
+    engine: fn(Runtime) -> Runtime,
+    file: &Path,
+    limits: Limits,
+    permissions: Permissions,
+) -> (Runtime, Handler) {
+    let runtime = engine(Runtime::new(4, limits, permissions, None).unwrap());
     let handler = runtime.load(&runtime.read(file).unwrap()).unwrap();
     (runtime, handler)
 }
@@ -120,8 +132,18 @@ pub(crate) fn call(payload: &[u8], attempt: u32) -> Call {
 }
 
 async fn run(name: &str, payload: &[u8], attempt: u32) -> Report {
+    let other = load_in(
+        Runtime::always_async,
+        &guest(name),
+        limits(),
+        Permissions::default(),
+    );
+    let in_other = other.1.run(call(payload, attempt)).await;
     let (_runtime, handler) = load(name, limits());
-    handler.run(call(payload, attempt)).await
+    let report = handler.run(call(payload, attempt)).await;
+    // Whichever engine runs it, it ends in the same way.
+    assert_eq!(in_other.outcome.class(), report.outcome.class(), "{name}");
+    report
 }
 
 #[tokio::test]

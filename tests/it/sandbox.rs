@@ -1,5 +1,6 @@
 //! What handlers may do beyond computing, and that one message has one live handler.
 
+mod asynchronous;
 mod bombs;
 mod compile;
 mod foreign;

@@ -19,7 +19,7 @@ use wasmtime_wasi_http::p2::bindings::http::types::{ErrorCode, Scheme};
 use wasmtime_wasi_http::p2::body::HyperOutgoingBody;
 use wasmtime_wasi_http::{Error, WasiHttpView};
 
-use super::Answer;
+use super::{Answer, call_in};
 use crate::runtime::call::Call;
 use crate::runtime::imports::State;
 
@@ -51,8 +51,8 @@ pub(super) async fn call(
     // It may end before the handler, and is polled once more below.
     let mut reading = pin!(read(receiver, Arc::clone(&response)).fuse());
     {
-        let handler = handler.wasi_http_incoming_handler();
-        let handling = pin!(handler.call_handle(store, request, out));
+        let handle = handler.wasi_http_incoming_handler().func_handle();
+        let handling = pin!(call_in(store, handle, (request, out)));
         // Its body is read while it runs, since it waits until there is room for more.
         match select(handling, reading.as_mut()).await {
             Either::Left((ended, _)) => ended?,

@@ -2,7 +2,7 @@
 
 use wasmtime::Store;
 
-use super::Answer;
+use super::{Answer, call_in};
 use crate::runtime::bindings::{SpinRedisPre, WasmcloudPre, wasmcloud as interface};
 use crate::runtime::call::Call;
 use crate::runtime::imports::State;
@@ -19,8 +19,8 @@ pub(super) async fn wasmcloud(
         body: call.payload,
         reply_to: None,
     };
-    let handler = handler.wasmcloud_messaging_handler();
-    let answer = handler.call_handle_message(store, &message).await?;
+    let handle = handler.wasmcloud_messaging_handler().func_handle_message();
+    let (answer,) = call_in(store, handle, (message,)).await?;
     Ok(match answer {
         Ok(()) => Answer::Ack,
         Err(reason) => Answer::Nack {
@@ -36,8 +36,8 @@ pub(super) async fn spin_redis(
     call: Call,
 ) -> wasmtime::Result<Answer> {
     let handler = pre.instantiate_async(&mut *store).await?;
-    let handler = handler.fermyon_spin_inbound_redis();
-    let answer = handler.call_handle_message(store, &call.payload).await?;
+    let handle = handler.fermyon_spin_inbound_redis().func_handle_message();
+    let (answer,) = call_in(store, handle, (call.payload,)).await?;
     Ok(match answer {
         Ok(()) => Answer::Ack,
         Err(_) => Answer::Nack {

@@ -13,14 +13,14 @@ use super::State;
 const TYPES: &str = "wasi:http/types@0.2.12";
 
 /// Bytes of a method, a scheme and an authority, and of a path with its query.
-const WORD_MAX: usize = 256;
-const PATH_MAX: usize = 16 * 1024;
+pub(super) const WORD_MAX: usize = 256;
+pub(super) const PATH_MAX: usize = 16 * 1024;
 
 /// The answer to a guest: whether it was taken.
-type Taken = wasmtime::Result<(Result<(), ()>,)>;
+pub(super) type Taken = wasmtime::Result<(Result<(), ()>,)>;
 
 /// True when a text is no longer than it may be.
-fn fits(text: Option<&str>, max: usize) -> bool {
+pub(super) fn fits(text: Option<&str>, max: usize) -> bool {
     text.is_none_or(|text| text.len() <= max)
 }
 

@@ -57,15 +57,22 @@ pub(super) fn send(url: &str, queue: &str, payload: &str, count: usize) {
 
 #[test]
 fn those_without_end_are_stopped_a_hundred_times_and_harm_nobody() {
-    each_ends_with_its_class(&ENDLESS, "100ms");
+    each_ends_with_its_class(&ENDLESS, "100ms", Engine::OfItsOwn);
 }
 
 #[test]
 fn each_limit_is_kept_a_hundred_times_and_nobody_is_harmed() {
-    each_ends_with_its_class(&OTHERS, "1h");
+    each_ends_with_its_class(&OTHERS, "1h", Engine::OfItsOwn);
 }
 
-fn each_ends_with_its_class(hostile: &[Hostile], timeout: &str) {
+/// Which engine runs them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Engine {
+    OfItsOwn,
+    Async,
+}
+
+pub(super) fn each_ends_with_its_class(hostile: &[Hostile], timeout: &str, engine: Engine) {
     let server = RedisServer::start();
     let url = server.url();
     let web = Web::start();
@@ -85,7 +92,11 @@ fn each_ends_with_its_class(hostile: &[Hostile], timeout: &str) {
     for queue in &queues {
         args.extend(["--queue", queue]);
     }
-    let _host = Host::start_silently(&url, &args);
+    let mut command = dqhost(Some(&url), &args);
+    if engine == Engine::Async {
+        command.env("FAILPOINTS", "always async=return");
+    }
+    let _host = Host::start_command(command);
     let all = |count: usize| {
         for &(name, payload, _) in hostile {
             send(

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use dqhost::runtime::{Limits, Permissions};
+use dqhost::runtime::{Limits, Permissions, Runtime};
 use tokio::runtime::Builder;
 
 use super::hostile::{ENDLESS, OTHERS};
 use super::web::Web;
-use crate::guests::{call, load_with, table};
+use crate::guests::{call, load_in, table};
 use crate::support::guest;
 
 /// Runs of each handler that are counted, after some that fill what is kept for the next.
@@ -17,6 +17,15 @@ const BEFORE: usize = 3;
 
 #[test]
 fn no_run_of_a_hostile_handler_leaves_anything_behind() {
+    each_leaves_nothing_behind(|runtime| runtime);
+}
+
+#[test]
+fn no_run_of_a_hostile_handler_leaves_anything_behind_in_the_other_engine() {
+    each_leaves_nothing_behind(Runtime::always_async);
+}
+
+fn each_leaves_nothing_behind(engine: fn(Runtime) -> Runtime) {
     // One thread, this one, so that its allocations are all there are.
     let threads = Builder::new_current_thread().enable_all().build().unwrap();
     let web = Web::start();
@@ -42,7 +51,7 @@ fn no_run_of_a_hostile_handler_leaves_anything_behind() {
             ..Permissions::default()
         };
         let payload = if payload == "URL" { &drip } else { payload };
-        let (_runtime, handler) = load_with(&file, limits, permissions);
+        let (_runtime, handler) = load_in(engine, &file, limits, permissions);
         let run = |times: usize| {
             for _ in 0..times {
                 let report = threads.block_on(handler.run(call(payload.as_bytes(), 1)));

@@ -1,0 +1,192 @@
+//! The engines. Most components run in the first. One that uses the asynchronous component model, as WASI 0.3
+//! does, needs a second, which keeps books on tasks and streams and so costs each message more.
+
+use serde::{Deserialize, Serialize};
+use wasmparser::{Parser, Payload, Validator, WasmFeatures};
+use wasmtime::{Config, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig};
+
+use super::HandlerError;
+use super::limits::{Limits, MEMORIES_MAX};
+
+/// Native stack beside that of guest code, for the host's own calls.
+const NATIVE_STACK: usize = 3 * 512 * 1024;
+
+/// Stacks of a run beside those of its instances: one to start it, and one between two tasks.
+const SPARE_STACKS: u32 = 2;
+
+/// Which engine runs a component.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EngineKind {
+    /// For WASI 0.2.
+    Sync,
+    /// For WASI 0.3 and `async` interfaces, and for all that the other runs.
+    Async,
+}
+
+impl EngineKind {
+    /// What an operator is told of it.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Sync => "WASI 0.2",
+            Self::Async => "WASI 0.3 (async); each message costs about 5 µs more than in WASI 0.2",
+        }
+    }
+
+    /// The engine that a component needs. It is parsed for that, so this belongs where it is compiled.
+    pub(super) fn of(bytes: &[u8]) -> Self {
+        let all = WasmFeatures::all();
+        // If it is valid in neither way, the first engine says why.
+        let is_async = names_new_wasi(bytes)
+            || !is_valid(bytes, all.difference(WasmFeatures::CM_ASYNC)) && is_valid(bytes, all);
+        if is_async { Self::Async } else { Self::Sync }
+    }
+}
+
+/// Whether a component is valid with these features, up to the bodies of its functions.
+fn is_valid(bytes: &[u8], features: WasmFeatures) -> bool {
+    let mut validator = Validator::new_with_features(features);
+    Parser::new(0)
+        .parse_all(bytes)
+        .all(|payload| payload.is_ok_and(|payload| validator.payload(&payload).is_ok()))
+}
+
+/// Whether it imports or exports an interface of WASI 0.3. Some of them have nothing asynchronous.
+fn names_new_wasi(bytes: &[u8]) -> bool {
+    let is_new = |name: &str| {
+        let version = name.split_once('@').map_or("", |(_, version)| version);
+        name.starts_with("wasi:") && (version == "0.3" || version.starts_with("0.3."))
+    };
+    let mut depth = 0_usize;
+    for payload in Parser::new(0).parse_all(bytes) {
+        match payload {
+            Ok(Payload::Version { .. }) => depth += 1,
+            Ok(Payload::End(_)) => depth = depth.saturating_sub(1),
+            Ok(Payload::ComponentImportSection(section)) if depth == 1 => {
+                if section
+                    .into_iter()
+                    .flatten()
+                    .any(|one| is_new(one.name.name))
+                {
+                    return true;
+                }
+            }
+            Ok(Payload::ComponentExportSection(section)) if depth == 1 => {
+                if section
+                    .into_iter()
+                    .flatten()
+                    .any(|one| is_new(one.name.name))
+                {
+                    return true;
+                }
+            }
+            Ok(_) => {}
+            Err(_) => return false,
+        }
+    }
+    false
+}
+
+/// The settings of an engine for up to `slots` runs at a time.
+pub(super) fn config(kind: EngineKind, slots: usize, limits: &Limits) -> Config {
+    let is_async = kind == EngineKind::Async;
+    let mut config = Config::new();
+    config
+        .epoch_interruption(true)
+        .concurrency_support(is_async)
+        .wasm_component_model_async(is_async)
+        // A guest that may cancel without waiting leaves what it cancelled in queues that nothing bounds.
+        .wasm_component_model_more_async_builtins(false)
+        // A task without a callback keeps a stack while it waits, and so does a thread.
+        .wasm_component_model_async_stackful(false)
+        .wasm_component_model_threading(false)
+        .max_wasm_stack(limits.stack)
+        .async_stack_size(limits.stack.saturating_add(NATIVE_STACK))
+        .wasm_backtrace_max_frames(None);
+    let pool = pool(kind, slots, limits);
+    config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
+    config
+}
+
+/// Why there is no pool, which reserves address space for each slot, and what to do.
+pub(super) fn no_pool(slots: usize, error: &wasmtime::Error) -> HandlerError {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::As).current;
+    let limited = limit.map_or_else(String::new, |bytes| {
+        format!(
+            "; this process may have {} MiB (`ulimit -v`)",
+            bytes / 1024 / 1024
+        )
+    });
+    HandlerError::Engine(format!(
+        "no address space for the limits of {slots} handlers at a time{limited}. Each takes about 8 GiB \
+         of addresses, not of memory. Remove the limit with `ulimit -v unlimited`, and limit memory \
+         by a cgroup instead, or run fewer with --slots ({error:#})"
+    ))
+}
+
+/// A pool with room for `slots` components of the usual kinds. Pages that a message touched are
+/// found by `PAGEMAP_SCAN` where the kernel has it, which is what makes reuse cheap.
+fn pool(kind: EngineKind, slots: usize, limits: &Limits) -> PoolingAllocationConfig {
+    let number = |n| u32::try_from(n).unwrap_or(u32::MAX);
+    let n = number(slots).saturating_add(1);
+    let (instances, tables) = (number(limits.instances), number(limits.tables));
+    let stacks = match kind {
+        EngineKind::Sync => 1,
+        // Each instance inside a component may have a task that waits on a stack of its own.
+        EngineKind::Async => instances.saturating_add(SPARE_STACKS),
+    };
+    let mut pool = PoolingAllocationConfig::new();
+    pool.total_component_instances(n)
+        .total_core_instances(n.saturating_mul(instances))
+        .total_memories(n.saturating_mul(number(MEMORIES_MAX)))
+        .total_tables(n.saturating_mul(tables))
+        .total_stacks(n.saturating_mul(stacks))
+        // A component that wants more is refused when it is loaded, instead of taking what others
+        // need.
+        .max_core_instances_per_component(instances)
+        .max_memories_per_component(number(MEMORIES_MAX))
+        .max_tables_per_component(tables)
+        // One module may have all of them.
+        .max_memories_per_module(number(MEMORIES_MAX))
+        .max_tables_per_module(tables)
+        .table_elements(limits.table_elements)
+        .max_memory_size(limits.memory)
+        .max_component_instance_size(4 << 20)
+        .max_core_instance_size(4 << 20)
+        .linear_memory_keep_resident(1 << 20)
+        .table_keep_resident(64 << 10)
+        .max_unused_warm_slots(n)
+        .pagemap_scan(Enabled::Auto);
+    pool
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(text: &str) -> EngineKind {
+        EngineKind::of(&wat::parse_str(text).unwrap())
+    }
+
+    #[test]
+    fn what_is_asynchronous_needs_the_second_engine_and_nothing_else_does() {
+        for text in [
+            "(component)",
+            "(component (import \"f\" (func (param \"x\" string))))",
+            "(component (import \"wasi:random/random@0.2.3\" (instance)))",
+        ] {
+            assert_eq!(kind(text), EngineKind::Sync, "{text}");
+        }
+        for text in [
+            "(component (import \"f\" (func async)))",
+            "(component (core func (canon task.cancel)))",
+            "(component (component (type (stream u8))))",
+            "(component (import \"wasi:random/random@0.3.0\" (instance)))",
+        ] {
+            assert_eq!(kind(text), EngineKind::Async, "{text}");
+        }
+        for bytes in [&b""[..], b"\0asm", b"\0asm\x0d\0\x01\0\xff"] {
+            assert_eq!(EngineKind::of(bytes), EngineKind::Sync);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! An engine with what belongs to it: the compiler for it, and its clock.
+
+use std::sync::Arc;
+
+use super::compile::Compiler;
+use super::engine::EngineKind;
+use super::ticker::{Clock, Ticker};
+use super::{HandlerError, Limits};
+
+/// An engine with what belongs to it.
+pub(super) struct Machine {
+    pub compiler: Arc<Compiler>,
+    pub clock: Clock,
+    /// Ends with the machine.
+    _ticker: Ticker,
+}
+
+impl Machine {
+    pub(super) fn new(
+        kind: EngineKind,
+        slots: usize,
+        limits: &Limits,
+    ) -> Result<Self, HandlerError> {
+        let compiler = Compiler::new(kind, slots, limits)?;
+        Self::with(compiler)
+    }
+
+    /// The same in a process that may have hidden its memory. An engine opens `/proc/self/pagemap` when it is
+    /// made, so for that moment the memory is not hidden.
+    pub(super) fn later(
+        kind: EngineKind,
+        slots: usize,
+        limits: &Limits,
+    ) -> Result<Self, HandlerError> {
+        let compiler = without_hiding(|| Compiler::new(kind, slots, limits))?;
+        Self::with(compiler)
+    }
+
+    fn with(compiler: Compiler) -> Result<Self, HandlerError> {
+        let ticker = Ticker::start(&compiler.engine)
+            .map_err(|error| HandlerError::Engine(format!("no thread for its clock: {error}")))?;
+        let clock = ticker
+            .clock()
+            .ok_or_else(|| HandlerError::Engine("its clock has ended".to_owned()))?;
+        Ok(Self {
+            compiler: Arc::new(compiler),
+            clock,
+            _ticker: ticker,
+        })
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn without_hiding<T>(make: impl FnOnce() -> T) -> T {
+    use rustix::process::{DumpableBehavior, dumpable_behavior, set_dumpable_behavior};
+    let is_hidden = matches!(dumpable_behavior(), Ok(DumpableBehavior::NotDumpable));
+    if is_hidden {
+        let _ = set_dumpable_behavior(DumpableBehavior::Dumpable);
+    }
+    let made = make();
+    if is_hidden {
+        let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    }
+    made
+}
+
+#[cfg(not(target_os = "linux"))]
+fn without_hiding<T>(make: impl FnOnce() -> T) -> T {
+    make()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_fill_the_host_without_a_limit_is_not_compiled() {
+        let machine = Machine::new(EngineKind::Async, 1, &Limits::default()).unwrap();
+        for (text, says) in [
+            ("(canon subtask.cancel async)", "more async builtins"),
+            ("(canon thread.index)", "threading"),
+        ] {
+            let component = wat::parse_str(format!("(component (core func {text}))")).unwrap();
+            let error = machine.compiler.compile(&component).err().unwrap();
+            assert!(error.reason.contains(says), "{}", error.reason);
+        }
+    }
+}
