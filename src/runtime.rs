@@ -226,13 +226,12 @@ impl Runtime {
         if let Some(accepted) = self.cached(kind, file) {
             return Ok(accepted);
         }
-        let Compiled { kind, code } = match &self.program {
-            Some(program) => child::compile(program, &self.common.limits, kind, file)?,
-            None => {
-                let kind = kind.unwrap_or_else(|| EngineKind::of(&file.bytes));
-                let code = compile::in_thread(&self.machine(kind)?.compiler, file)?;
-                Compiled { kind, code }
-            }
+        let Compiled { kind, code } = if let Some(program) = &self.program {
+            child::compile(program, &self.common.limits, kind, file)?
+        } else {
+            let kind = kind.unwrap_or_else(|| EngineKind::of(&file.bytes));
+            let code = compile::in_thread(&self.machine(kind)?.compiler, file)?;
+            Compiled { kind, code }
         };
         let machine = self.machine(kind)?;
         let (component, entry) = machine.compiler.accept(&code)?;

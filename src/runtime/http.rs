@@ -1,6 +1,5 @@
-//! The HTTP requests of handlers: to the places that are allowed, at addresses that are checked
-//! when they are dialled, within limits. A connection a request; redirects are the guest's own to
-//! follow.
+//! The HTTP requests of handlers: to the places that are allowed, at addresses that are checked when they are
+//! dialled, within limits. A connection a request; redirects are the guest's own to follow.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -105,7 +104,6 @@ impl WasiHttpHooks for Requests {
     fn p2_outgoing_body_chunk_size(&mut self) -> usize {
         BODY_CHUNK
     }
-
     fn p3_outgoing_body_chunk_size(&mut self) -> usize {
         BODY_CHUNK
     }

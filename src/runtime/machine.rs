@@ -57,11 +57,11 @@ fn without_hiding<T>(make: impl FnOnce() -> T) -> T {
     if is_hidden {
         let _ = set_dumpable_behavior(DumpableBehavior::Dumpable);
     }
-    let made = make();
+    let result = make();
     if is_hidden {
         let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     }
-    made
+    result
 }
 
 #[cfg(not(target_os = "linux"))]

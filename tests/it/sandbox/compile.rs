@@ -302,7 +302,9 @@ fn the_process_that_compiles_has_limits_and_nothing_else() {
         env!("CARGO_BIN_EXE_dqhost"),
         CHILD_COMMAND,
     ]);
-    command.arg(serde_json::to_string(&limits).unwrap());
+    command
+        .arg(serde_json::to_string(&limits).unwrap())
+        .arg("null");
     command
         .envs(CHILD_ENVIRONMENT)
         .stdin(Stdio::piped())
