@@ -237,7 +237,7 @@ impl Runtime {
         let (component, entry) = machine.compiler.accept(&code)?;
         if let Some(folder) = &self.cache {
             Cache::new(folder, &machine.compiler.engine).put(&file.digest, &code);
-            if kind == EngineKind::Async {
+            if kind == EngineKind::Async && !self.is_always_async {
                 Cache::new(folder, &self.machine.compiler.engine).put(&file.digest, NOT_HERE);
             }
         }

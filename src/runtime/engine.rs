@@ -29,7 +29,9 @@ impl EngineKind {
     pub fn words(self) -> &'static str {
         match self {
             Self::Sync => "WASI 0.2",
-            Self::Async => "WASI 0.3 (async); each message costs about 5 µs more than in WASI 0.2",
+            Self::Async => {
+                "WASI 0.3 (async); each message costs up to 0.1 ms more than in WASI 0.2"
+            }
         }
     }
 
