@@ -340,12 +340,15 @@ async fn a_component_with_a_stack_for_each_part_takes_none_of_another_run() {
     assert_eq!(report.outcome.class(), "timed-out", "{:?}", report.outcome);
 }
 
+/// Tells a runtime which engine to use.
+type Choice = fn(Runtime) -> Runtime;
+
 #[tokio::test]
 #[ignore = "its figures are those of this machine"]
 async fn what_a_message_costs_in_each_engine() {
     let limits = limits(Duration::from_mins(1));
     let runs = 20_000;
-    let engines: [(&str, fn(Runtime) -> Runtime); 2] = [
+    let engines: [(&str, Choice); 2] = [
         ("first", |runtime| runtime),
         ("second", Runtime::always_async),
     ];
