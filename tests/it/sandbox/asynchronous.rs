@@ -254,44 +254,6 @@ fn the_engine_is_told_and_compiled_code_is_kept_for_it() {
     assert_eq!(fs::read_dir(cache.path()).unwrap().count(), 2);
 }
 
-/// A program of WASI 0.3 in which so many components inside have a task each that waits on a stack of its own.
-fn stack_hog(components: usize) -> String {
-    let each = |text: fn(usize) -> String| (0..components).map(text).collect::<String>();
-    let instances = each(|n| {
-        format!(
-            r#"(instance $inner{n} (instantiate $inner))
-               (core func $start{n} (canon lower (func $inner{n} "f") async))"#
-        )
-    });
-    let imports = each(|n| format!(r#"(import "" "start{n}" (func $start{n} (result i32)))"#));
-    let calls = each(|n| format!("(drop (call $start{n}))"));
-    let given = each(|n| format!(r#"(export "start{n}" (func $start{n}))"#));
-    let callback = r#"(func (export "cb") (param i32 i32 i32) (result i32) unreachable)"#;
-    let forever = "(loop $again (drop (call $yield)) (br $again)) unreachable";
-    format!(
-        r#"(component
-            (component $inner
-                (core func $yield (canon thread.yield))
-                (core module $m (import "" "yield" (func $yield (result i32)))
-                    (func (export "f") (result i32) {forever}) {callback})
-                (core instance $i (instantiate $m
-                    (with "" (instance (export "yield" (func $yield))))))
-                (func (export "f") async
-                    (canon lift (core func $i "f") async (callback (core func $i "cb")))))
-            {instances}
-            (core func $yield (canon thread.yield))
-            (core module $m {imports} (import "" "yield" (func $yield (result i32)))
-                (func (export "run") (result i32) {calls} {forever}) {callback})
-            (core instance $i (instantiate $m
-                (with "" (instance {given} (export "yield" (func $yield))))))
-            (type $run (func async (result (result))))
-            (func $run (type $run)
-                (canon lift (core func $i "run") async (callback (core func $i "cb"))))
-            (instance $exported (export "run" (func $run)))
-            (export "wasi:cli/run@0.3.0" (instance $exported)))"#
-    )
-}
-
 /// A task that ends without a result, of which the library once made a panic.
 #[tokio::test]
 async fn a_task_that_ends_without_a_result_is_a_trap() {
@@ -312,32 +274,6 @@ async fn a_task_that_ends_without_a_result_is_a_trap() {
     let (_runtime, handler) = load_with(&file, limits, Permissions::default());
     let outcome = handler.run(call(b"", 1)).await.outcome;
     assert_eq!(outcome.class(), "trapped", "{outcome:?}");
-}
-
-/// One slot, and so room for one run beside it. The others are still there when it has taken what it can.
-#[tokio::test]
-async fn a_component_with_a_stack_for_each_part_takes_none_of_another_run() {
-    let limits = limits(Duration::from_secs(2));
-    let runtime = Runtime::new(1, limits, Permissions::default(), None)
-        .unwrap()
-        .always_async();
-    let folder = TempDir::new().unwrap();
-    let file = folder.path().join("stack-hog.wasm");
-    fs::write(
-        &file,
-        wat::parse_str(stack_hog(limits.instances - 4)).unwrap(),
-    )
-    .unwrap();
-    let load = |path: &Path| runtime.load(&runtime.read(path).unwrap()).unwrap();
-    let (hog, echo) = (load(&file), load(&guest("echo")));
-    let others = async {
-        for _ in 0..200 {
-            let report = echo.run(call(b"hello", 1)).await;
-            assert_eq!(report.outcome, Outcome::Acked);
-        }
-    };
-    let (report, ()) = tokio::join!(hog.run(call(b"", 1)), others);
-    assert_eq!(report.outcome.class(), "timed-out", "{:?}", report.outcome);
 }
 
 /// Tells a runtime which engine to use.
