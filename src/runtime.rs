@@ -36,6 +36,7 @@ mod exchange;
 mod guest_log;
 mod http;
 mod imports;
+mod last_words;
 mod limits;
 mod machine;
 mod outbox;

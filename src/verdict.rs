@@ -144,7 +144,7 @@ impl Outcome {
                 "the handler exited with an error".to_owned()
             }
             Self::Exited { last_words, .. } => {
-                format!("the handler exited with an error; the last line printed: {last_words}")
+                format!("the handler exited with an error; it printed: {last_words}")
             }
             Self::TimedOut { limit } => format!("no verdict within {limit:?}"),
             Self::OutOfMemory { limit } => {

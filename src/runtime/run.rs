@@ -8,8 +8,9 @@ use wasmtime::{Engine, Store, Trap, UpdateDeadline};
 
 use super::call::Call;
 use super::entry::{Answer, Entry};
-use super::guest_log::{LogLine, Source, text_of};
+use super::guest_log::{LogLine, text_of};
 use super::imports::{SharedContext, State};
+use super::last_words::last_words;
 use super::limits::{Deadline, Exceeded, Limits};
 use super::outbox::Outbox;
 use super::permissions::Permissions;
@@ -196,7 +197,7 @@ impl Handler {
 
     /// An answer is what the entry makes of what the guest returned; it is read here alone.
     fn verdict(&self, answer: Answer, log: &[LogLine]) -> Outcome {
-        let said = || self.reason(last_words(log).unwrap_or_default());
+        let said = || self.reason(&last_words(log).unwrap_or_default());
         match answer {
             Answer::Ack | Answer::Exit(0) => Outcome::Acked,
             Answer::Nack { delay, reason } => Outcome::Nacked {
@@ -249,7 +250,7 @@ impl Handler {
         if let Some(exit) = error.downcast_ref::<wasmtime_wasi::I32Exit>() {
             return Outcome::Exited {
                 ok: exit.0 == 0,
-                last_words: String::new(),
+                last_words: self.reason(&last_words(log).unwrap_or_default()),
             };
         }
         let cause = match error.downcast_ref::<Trap>() {
@@ -288,19 +289,10 @@ impl Handler {
     }
 }
 
-/// A guest's last printed line says more than the trap: for a panic it is the message.
+/// What a guest printed says more than the trap: for a panic it is the message.
 fn with_last_words(cause: &str, log: &[LogLine]) -> String {
     match last_words(log) {
-        Some(last) => format!("{cause}; the last line printed: {last}"),
+        Some(last) => format!("{cause}; it printed: {last}"),
         None => cause.to_owned(),
     }
-}
-
-/// The last line that a guest printed itself.
-fn last_words(log: &[LogLine]) -> Option<&str> {
-    let said = |line: &&LogLine| {
-        let text = line.text.trim();
-        line.source != Source::Host && !text.is_empty() && !text.starts_with("note:")
-    };
-    log.iter().rev().find(said).map(|last| last.text.trim())
 }

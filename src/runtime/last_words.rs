@@ -1,0 +1,186 @@
+//! The line that tells best why a run failed, of all that its guest printed.
+
+use std::borrow::Cow;
+use std::str::Chars;
+
+use super::guest_log::{LogLine, Source};
+
+/// What componentize-py prints last when an exception is not caught.
+const OF_PYTHON: &str = "Python function threw an unexpected exception";
+
+/// Around the message and the stack of an exception that `QuickJS` did not catch, as componentize-qjs tells it.
+const JS_MESSAGE: &str = "Exception(Exception { message: Some(\"";
+const JS_STACK: &str = "stack: Some(\"";
+
+/// The error of the guest's language, if it printed one before it gave up, or its last line.
+pub(super) fn last_words(log: &[LogLine]) -> Option<Cow<'_, str>> {
+    let last = said(log).next_back()?;
+    let error = if last.starts_with('\t') {
+        of_go(said(log))
+    } else if last == OF_PYTHON {
+        of_python(said(log))
+    } else if let Some(error) = of_js(last) {
+        return Some(error.into());
+    } else {
+        None
+    };
+    Some(error.unwrap_or(last).trim().into())
+}
+
+/// The lines that a guest printed itself, without their notes.
+fn said(log: &[LogLine]) -> impl DoubleEndedIterator<Item = &str> {
+    log.iter()
+        .filter(|line| line.source != Source::Host)
+        .map(|line| line.text.trim_end())
+        .filter(|text| !text.is_empty() && !text.trim_start().starts_with("note:"))
+}
+
+/// The error before the stacks of all goroutines, whose last line is a place in a file.
+fn of_go<'a>(lines: impl DoubleEndedIterator<Item = &'a str>) -> Option<&'a str> {
+    let is_stack = |line: &str| line.starts_with("goroutine ") && line.ends_with("]:");
+    let is_error = |line: &&str| {
+        let line = line.trim_start();
+        line.starts_with("panic: ") || line.starts_with("fatal error: ")
+    };
+    lines
+        .rev()
+        .skip_while(|line| !is_stack(line))
+        .find(is_error)
+}
+
+/// The first line after the last traceback that is not indented, as the frames are.
+fn of_python<'a>(lines: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let mut error = None;
+    let mut is_traceback = false;
+    for line in lines {
+        if line.starts_with("Traceback (most recent call last)") {
+            is_traceback = true;
+        } else if is_traceback && !line.starts_with(' ') {
+            is_traceback = false;
+            error = Some(line);
+        }
+    }
+    error
+}
+
+/// The message of an exception, and where it was thrown.
+fn of_js(line: &str) -> Option<String> {
+    let (_, message) = line.split_once(JS_MESSAGE)?;
+    let mut rest = message.chars();
+    let mut error = unquoted(&mut rest);
+    if let Some((_, stack)) = rest.as_str().split_once(JS_STACK) {
+        let stack = unquoted(&mut stack.chars());
+        let place = stack.lines().map(str::trim).find(|line| !line.is_empty());
+        if let Some(place) = place {
+            error = format!("{error} {place}");
+        }
+    }
+    Some(error)
+}
+
+/// A text in the quotes of Rust's debug format, up to its end.
+fn unquoted(chars: &mut Chars<'_>) -> String {
+    let mut text = String::new();
+    while let Some(c) = chars.next() {
+        match c {
+            '"' => break,
+            '\\' => match chars.next() {
+                Some('n') => text.push('\n'),
+                Some('t') => text.push('\t'),
+                Some('r') => text.push('\r'),
+                Some('u') => {
+                    let hex = chars.by_ref().skip(1).take_while(|c| *c != '}').take(8);
+                    let code = u32::from_str_radix(&hex.collect::<String>(), 16);
+                    let escaped = code.ok().and_then(char::from_u32);
+                    text.push(escaped.unwrap_or(char::REPLACEMENT_CHARACTER));
+                }
+                Some(other) => text.push(other),
+                None => {}
+            },
+            c => text.push(c),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Option<String> {
+        let line = |text: &str| LogLine {
+            source: Source::Stderr,
+            text: text.to_owned(),
+        };
+        let mut log: Vec<_> = text.lines().map(line).collect();
+        log.push(LogLine {
+            source: Source::Host,
+            text: "a call that was refused".to_owned(),
+        });
+        last_words(&log).map(Cow::into_owned)
+    }
+
+    #[test]
+    fn the_last_line_is_taken_of_a_language_that_ends_with_its_error() {
+        assert_eq!(words(""), None);
+        assert_eq!(words(" \n"), None);
+        let rust =
+            "thread panicked at src/lib.rs:3:5:\nno lines\nnote: run with `RUST_BACKTRACE=1`";
+        assert_eq!(words(rust).as_deref(), Some("no lines"));
+        assert_eq!(words("panic: x\nlast").as_deref(), Some("last"));
+    }
+
+    #[test]
+    fn the_error_of_go_stands_before_its_stacks() {
+        let stack = "goroutine 1 [running]:\nmain.f(...)\n\t/x/main.go:3 +0x1\n\ngoroutine 7 [select]:\n\
+                     main.g()\n\t<autogenerated>:1 +0x1\n";
+        let panic = format!("panic: old\nstarted\npanic: no lines\n\n{stack}");
+        assert_eq!(words(&panic).as_deref(), Some("panic: no lines"));
+        let again = format!("panic: a [recovered]\n\tpanic: b\n\n{stack}");
+        assert_eq!(words(&again).as_deref(), Some("panic: b"));
+        let fatal = format!("fatal error: all goroutines are asleep - deadlock!\n\n{stack}");
+        let wanted = "fatal error: all goroutines are asleep - deadlock!";
+        assert_eq!(words(&fatal).as_deref(), Some(wanted));
+        // Without an error before it, a stack says what it can.
+        assert_eq!(words(stack).as_deref(), Some("<autogenerated>:1 +0x1"));
+        assert_eq!(words("panic: x\n\tindented").as_deref(), Some("indented"));
+    }
+
+    #[test]
+    fn the_error_of_python_ends_its_last_traceback() {
+        let end = "thread '<unnamed>' panicked at runtime/src/lib.rs:1:1:\n\
+                   Python function threw an unexpected exception\nnote: run with `RUST_BACKTRACE=1`";
+        let trace = "Traceback (most recent call last):\n  File \"/0/app.py\", line 3, in handle\n    f()\n";
+        let one = format!("{trace}ValueError: no lines\nof it\n\n{end}");
+        assert_eq!(words(&one).as_deref(), Some("ValueError: no lines"));
+        let during = "During handling of the above exception, another exception occurred:";
+        let two = format!("{trace}KeyError: 'a'\n\n{during}\n\n{trace}OSError: b\n\n{end}");
+        assert_eq!(words(&two).as_deref(), Some("OSError: b"));
+        assert_eq!(words(end).as_deref(), Some(OF_PYTHON));
+        // One that was caught and logged.
+        let caught = format!("{trace}KeyError: 'a'\ngiving up");
+        assert_eq!(words(&caught).as_deref(), Some("giving up"));
+    }
+
+    #[test]
+    fn the_message_of_an_exception_of_quickjs_is_taken_out_of_its_frame() {
+        let told =
+            |error: &str| format!("thread panicked:\nFailed to call 'handle': {error}\nnote: run");
+        let message = r#"Exception(Exception { message: Some("no \"such\" order\u{e9}\n\\"), "#;
+        let stack =
+            r#"stack: Some("    at handle (/handler.js:16:17)\n    at f (/x.js:1:1)\n") })"#;
+        let wanted = "no \"such\" order\u{e9}\n\\ at handle (/handler.js:16:17)";
+        let whole = told(&format!("{message}{stack}"));
+        assert_eq!(words(&whole).as_deref(), Some(wanted));
+        let bare = told(&format!("{message}stack: None }})"));
+        assert_eq!(words(&bare).as_deref(), Some("no \"such\" order\u{e9}\n\\"));
+        // Cut off anywhere, it is still some text.
+        for end in 0..whole.len() {
+            words(&whole[..end]);
+        }
+        assert_eq!(
+            words(r#"Exception(Exception { message: Some("\u"#).as_deref(),
+            Some("\u{fffd}")
+        );
+    }
+}
