@@ -31,6 +31,7 @@ mod cancel;
 mod check;
 mod compile;
 mod completions;
+mod component;
 mod config;
 mod dead;
 mod dead_try;
@@ -179,6 +180,11 @@ enum Command {
     Dev(Box<dev::DevArgs>),
     /// Write the interface files for a new handler
     Wit(wit::WitArgs),
+    /// Make a handler of a core module, as clang and Go build it
+    ///
+    /// A module without bindings of its own world is taken for one of `dqhost wit`. The exit code is 4 if
+    /// the file is none that can become a handler.
+    Component(component::ComponentArgs),
     /// Serve the HTTP API without handling messages
     ///
     /// `dqhost up --listen ADDR` serves it beside a host.
@@ -321,6 +327,7 @@ async fn dispatch(
         Some(Command::New(args)) => new::new(&args),
         Some(Command::Dev(args)) => dev::dev(*args).await,
         Some(Command::Wit(args)) => wit::wit(&args),
+        Some(Command::Component(args)) => component::component(&args),
         Some(Command::Serve(args)) => serve::serve(args, sockets).await,
         Some(Command::Token(command)) => token::token(command),
         Some(Command::Top(args)) => screen::top(args).await,

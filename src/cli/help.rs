@@ -25,7 +25,7 @@ Usage: dqhost --handler FILE [FLAGS]
 
 Handle:
   --handler FILE          Handle messages, on a dashboard (also: up)
-  check, run              Check a handler; give it messages and keep nothing
+  check, run, component   Check a handler; try it; make it of a core module
   new, dev, wit           Make a handler; try it on every save; its interface
 Send:
   send                    Send messages: text, files, or a message a line

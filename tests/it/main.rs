@@ -14,6 +14,7 @@ mod audit;
 mod broken;
 mod claims;
 mod cli;
+mod component;
 mod config;
 mod contract;
 mod corrupt;
