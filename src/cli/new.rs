@@ -7,10 +7,12 @@ use std::path::Path;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 
-use self::language::{Language, Missing};
+use self::language::Language;
+use self::tools::Missing;
 use super::{Exit, Usage};
 
 mod language;
+mod tools;
 
 /// Characters of a name, as package registries have it.
 const NAME_MAX: usize = 64;

@@ -11,6 +11,7 @@
 )]
 
 mod audit;
+mod bindings;
 mod broken;
 mod claims;
 mod cli;

@@ -11,12 +11,21 @@ use tempfile::TempDir;
 use crate::first_handler::{Running, shell};
 use crate::support::{dqhost, eventually, expect, guest, run, stats, stderr, stdout};
 
-const LANGUAGES: [&str; 3] = ["js", "python", "rust"];
+const LANGUAGES: [&str; 6] = ["c", "go", "js", "python", "rust", "ts"];
 
 /// `dqhost new` in a folder.
 fn new(folder: &Path, args: &[&str], code: i32) -> Output {
     let mut command = dqhost(None, &[&["new"], args].concat());
-    expect(command.current_dir(folder).output().unwrap(), code)
+    command.env("PATH", path_with_go()).current_dir(folder);
+    expect(command.output().unwrap(), code)
+}
+
+/// Where programs are, with this dqhost and the Go of `make languages` first.
+fn path_with_go() -> PathBuf {
+    let program = Path::new(env!("CARGO_BIN_EXE_dqhost")).parent().unwrap();
+    let go = downloads("go").join("go/bin");
+    let path = std::env::var("PATH").unwrap();
+    PathBuf::from(format!("{}:{}:{path}", program.display(), go.display()))
 }
 
 /// All files below a folder, by their paths in it.
@@ -54,6 +63,9 @@ fn the_files_of_each_language_are_those_that_are_meant() {
                 let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join(ours);
                 assert_eq!(text, fs::read_to_string(ours).unwrap(), "{file}");
                 let _ = writeln!(shown, "==== {file}: as in this repository");
+            } else if file.starts_with("bindings/") || file.starts_with("runtime/") {
+                // `bindings.rs` sees to what is in them.
+                let _ = writeln!(shown, "==== {file}");
             } else {
                 let _ = writeln!(shown, "==== {file}\n{text}");
             }
@@ -78,6 +90,18 @@ fn commands(readme: &str) -> Vec<String> {
 
 /// Follows the README of a new handler in this folder, to where its messages were handled.
 fn follow(folder: &Path, environment: &[(&str, &Path)]) {
+    let mails = follow_and_count_mails(folder, environment);
+    assert_eq!(mails, None);
+}
+
+/// The same for a handler that sends a mail of its own.
+fn follow_with_mail(folder: &Path, environment: &[(&str, &Path)]) {
+    let mails = follow_and_count_mails(folder, environment);
+    assert_eq!(mails, Some(1));
+}
+
+/// How many messages wait in the queue `mails` then.
+fn follow_and_count_mails(folder: &Path, environment: &[(&str, &Path)]) -> Option<u64> {
     let home = TempDir::new().unwrap();
     let store = home.path().join("dqhost/dqhost.db").display().to_string();
     let readme = fs::read_to_string(folder.join("README.md")).unwrap();
@@ -111,6 +135,9 @@ fn follow(folder: &Path, environment: &[(&str, &Path)]) {
     });
     let dead = stdout(&run(Some(&store), &["dead", "list"], 0));
     assert!(dead.contains("rejected"), "{dead}");
+    let queues = stdout(&run(Some(&store), &["stats", "--json"], 0));
+    let mails = queues.contains("\"mails\"").then(|| stats(&store, "mails"));
+    mails.and_then(|mails| mails["ready"].as_u64())
 }
 
 #[test]
@@ -137,7 +164,7 @@ fn a_new_handler_in_rust_works_by_its_readme_alone() {
 }
 
 /// Where `make languages` keeps what this tool has downloaded.
-fn downloads(tool: &str) -> PathBuf {
+pub(crate) fn downloads(tool: &str) -> PathBuf {
     let program = Path::new(env!("CARGO_BIN_EXE_dqhost"));
     let target = program.parent().and_then(Path::parent).unwrap();
     let downloads = target.join("tools").join(tool);
@@ -153,7 +180,110 @@ fn a_new_handler_in_js_works_by_its_readme_alone() {
         ("npm_config_cache", &*downloads("npm")),
         ("npm_config_offline", Path::new("true")),
     ];
-    follow(&folder.path().join("new-orders"), &environment);
+    let made = folder.path().join("new-orders");
+    follow(&made, &environment);
+    let handler = made.join("handler.js");
+    let text = fs::read_to_string(&handler).unwrap();
+    let text = text.replace(
+        "console.log(`order ${order} is paid`)",
+        "throw new Error(`no ${order}`)",
+    );
+    fs::write(&handler, text).unwrap();
+    let told = first_message(&made, "npm run build", "handler.wasm", &environment);
+    assert!(
+        told.contains("it printed: no A-1 at handle (/handler.js:16:"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_new_handler_in_ts_works_by_its_readme_alone() {
+    let folder = TempDir::new().unwrap();
+    new(folder.path(), &["new-orders", "--lang", "ts"], 0);
+    let made = folder.path().join("new-orders");
+    let environment = [
+        ("npm_config_cache", &*downloads("npm")),
+        ("npm_config_offline", Path::new("true")),
+    ];
+    follow_with_mail(&made, &environment);
+    // A verdict that the interface does not have builds nothing.
+    let handler = made.join("handler.ts");
+    let text = fs::read_to_string(&handler).unwrap();
+    fs::write(
+        &handler,
+        text.replace(r#"{ tag: "ack" }"#, r#"{ tag: "done" }"#),
+    )
+    .unwrap();
+    for script in ["check", "build"] {
+        let home = TempDir::new().unwrap();
+        let mut command = shell(&format!("npm run {script}"), &made, home.path());
+        let output = command.envs(environment).output().unwrap();
+        assert!(!output.status.success());
+        assert!(stdout(&output).contains("handler.ts("), "{output:?}");
+    }
+}
+
+#[test]
+fn a_new_handler_in_go_works_by_its_readme_alone() {
+    let folder = TempDir::new().unwrap();
+    new(folder.path(), &["new-orders", "--lang", "go"], 0);
+    let made = folder.path().join("new-orders");
+    // Go's own library is compiled once, and nothing is asked of a network.
+    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("go-cache");
+    let path = path_with_go();
+    let environment = [
+        ("PATH", path.as_path()),
+        ("GOCACHE", &cache),
+        ("GOPROXY", Path::new("off")),
+        ("GOTOOLCHAIN", Path::new("local")),
+    ];
+    follow_with_mail(&made, &environment);
+    let unformatted = Command::new("gofmt")
+        .arg("-l")
+        .arg(&made)
+        .env("PATH", &path)
+        .output();
+    assert_eq!(stdout(&expect(unformatted.unwrap(), 0)), "");
+    // The reason of a failed attempt is what Go says, not the last line of its stacks.
+    let handler = made.join("export_dqhost_queue_handler/handler.go");
+    let text = fs::read_to_string(&handler).unwrap();
+    let text = text.replace(
+        "fmt.Printf(\"order %s is paid\\n\", ",
+        "panic(\"no such order \" + ",
+    );
+    fs::write(&handler, text).unwrap();
+    let told = first_message(&made, "sh build.sh", "build/handler.wasm", &environment);
+    let wanted = "it printed: panic: no such order A-1\n";
+    assert!(told.contains(wanted), "{told}");
+}
+
+/// Builds a handler and gives it the first of its messages, which has to fail.
+fn first_message(folder: &Path, build: &str, file: &str, environment: &[(&str, &Path)]) -> String {
+    let home = TempDir::new().unwrap();
+    let run = format!("{build} >&2 && head -n 1 messages.ndjson | dqhost run {file} --messages -");
+    let mut command = shell(&run, folder, home.path());
+    stdout(&expect(
+        command.envs(environment.iter().copied()).output().unwrap(),
+        1,
+    ))
+}
+
+#[test]
+fn a_new_handler_in_c_works_by_its_readme_alone() {
+    let folder = TempDir::new().unwrap();
+    new(folder.path(), &["new-orders", "--lang", "c"], 0);
+    let made = folder.path().join("new-orders");
+    follow_with_mail(&made, &[]);
+    let handler = made.join("handler.c");
+    let text = fs::read_to_string(&handler).unwrap();
+    let abort = "fprintf(stderr, \"no such order %s\\n\", order), abort()";
+    let paid = "printf(\"order %s is paid\\n\", order)";
+    let text = text
+        .replace(paid, abort)
+        .replace("<stdio.h>", "<stdio.h>\n#include <stdlib.h>");
+    fs::write(&handler, text).unwrap();
+    let told = first_message(&made, "sh build.sh", "build/handler.wasm", &[]);
+    assert!(told.contains("it printed: no such order A-1\n"), "{told}");
 }
 
 #[test]
@@ -305,6 +435,65 @@ fn a_tool_that_is_missing_is_named_with_how_to_install_it() {
         refusal.contains("npm is missing, which a handler in js needs"),
         "{refusal}"
     );
+}
+
+#[test]
+fn what_go_and_c_need_is_named_with_how_to_install_it() {
+    let tools = TempDir::new().unwrap();
+    let listed = || {
+        let mut command = dqhost(None, &["new", "--list"]);
+        command.env("PATH", tools.path()).env_remove("CLANG");
+        stdout(&expect(command.output().unwrap(), 0))
+    };
+    let none = listed();
+    assert!(none.contains("go       go is missing: install"), "{none}");
+    assert!(
+        none.contains("c        clang is missing: install"),
+        "{none}"
+    );
+    fs::write(tools.path().join("a-file"), "").unwrap();
+    for (script, says) in [
+        (
+            "echo go version go1.19.8 linux/amd64",
+            "go       go is missing: install Go 1.25 or later",
+        ),
+        (
+            "echo nonsense",
+            "go       go is missing: install Go 1.25 or later",
+        ),
+        ("echo go version go1.25 linux/amd64", "go       ready"),
+        ("echo go version go2.0.1 linux/amd64", "go       ready"),
+    ] {
+        program(tools.path(), "go", script);
+        let listed = listed();
+        assert!(listed.contains(says), "{listed}");
+    }
+    // What clang answers is the path of a file, be it there or not.
+    let answer = format!(
+        "case \"$*\" in @) echo {}/a-file;; *) echo x; esac",
+        tools.path().display()
+    );
+    for (questions, with_linker, says) in [
+        ("none", false, "c        wasm-ld is missing: install lld"),
+        (
+            "none",
+            true,
+            "c        the C library of WASI is missing: install wasi-libc",
+        ),
+        (
+            "*crt1-reactor*",
+            true,
+            "c        clang's library for wasm32 is missing: install it",
+        ),
+        ("*crt1-reactor*|*libgcc*", true, "c        ready"),
+    ] {
+        program(tools.path(), "clang", &answer.replace('@', questions));
+        if with_linker {
+            program(tools.path(), "wasm-ld", "exit 0");
+        }
+        let listed = listed();
+        assert!(listed.contains(says), "{listed}");
+    }
 }
 
 #[test]

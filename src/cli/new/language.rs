@@ -1,10 +1,8 @@
 //! The languages of new handlers: what is written, and what builds it.
 
-use std::path::Path;
-use std::process::{Command, Stdio};
-
 use clap::ValueEnum;
 
+use super::tools::{self, Missing};
 use crate::cli::wit;
 
 /// A language that handlers are written in.
@@ -14,8 +12,14 @@ pub(super) enum Language {
     Rust,
     /// JavaScript, built by npm with QuickJS
     Js,
+    /// TypeScript, built by npm with QuickJS
+    Ts,
     /// Python, built by componentize-py
     Python,
+    /// Go, built by its own compiler
+    Go,
+    /// C, built by clang with wasi-libc
+    C,
 }
 
 /// What makes a new handler in one language.
@@ -29,14 +33,6 @@ struct Kit {
     commands: &'static [&'static str],
     /// The first tool that is not there.
     missing: fn() -> Option<Missing>,
-}
-
-/// A tool that is needed and not there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Missing {
-    pub tool: &'static str,
-    /// How to install it.
-    pub remedy: &'static str,
 }
 
 macro_rules! template {
@@ -62,7 +58,7 @@ const RUST: Kit = Kit {
         "dqhost run target/wasm32-wasip2/release/@CRATE@.wasm --messages messages.ndjson",
         "cargo test",
     ],
-    missing: missing_for_rust,
+    missing: tools::missing_for_rust,
 };
 
 const JS: Kit = Kit {
@@ -85,7 +81,7 @@ const JS: Kit = Kit {
         "dqhost run handler.wasm --messages messages.ndjson",
         "npm test",
     ],
-    missing: missing_for_js,
+    missing: tools::missing_for_js,
 };
 
 const PYTHON: Kit = Kit {
@@ -110,7 +106,154 @@ const PYTHON: Kit = Kit {
         "dqhost run handler.wasm --messages messages.ndjson --limit compile-time=5m",
         "python3 -m unittest discover tests",
     ],
-    missing: missing_for_python,
+    missing: tools::missing_for_python,
+};
+
+const TS: Kit = Kit {
+    name: "ts",
+    files: &[
+        ("README.md", template!("ts/README.md.in")),
+        ("handler.toml", template!("ts/handler.toml.in")),
+        ("package.json", template!("ts/package.json.in")),
+        ("tsconfig.json", template!("ts/tsconfig.json")),
+        ("handler.ts", template!("ts/handler.ts")),
+        ("interface.d.ts", template!("ts/interface.d.ts")),
+        ("prelude.js", template!("js/prelude.js")),
+        ("test/handler.test.js", template!("ts/test/handler.test.js")),
+        ("messages.ndjson", template!("messages.ndjson")),
+        (".gitignore", template!("ts/gitignore.in")),
+        ("wit/world.wit", template!("world.wit")),
+    ],
+    interface: as_dependency,
+    commands: &[
+        "npm install",
+        "npm run build",
+        "dqhost run build/handler.wasm --messages messages.ndjson",
+        "npm test",
+    ],
+    missing: tools::missing_for_js,
+};
+
+const GO: Kit = Kit {
+    name: "go",
+    files: &[
+        ("README.md", template!("go/README.md.in")),
+        ("handler.toml", template!("go/handler.toml.in")),
+        ("go.mod", template!("go/go.mod.in")),
+        ("build.sh", template!("go/build.sh")),
+        ("main.go", template!("go/main.go")),
+        (
+            "export_dqhost_queue_handler/handler.go",
+            template!("go/export_dqhost_queue_handler/handler.go"),
+        ),
+        ("test/handler_test.go", template!("go/test/handler_test.go")),
+        (
+            "bindings/dqhost_queue_delivery/empty.s",
+            template!("go/bindings/dqhost_queue_delivery/empty.s"),
+        ),
+        (
+            "bindings/dqhost_queue_delivery/wit_bindings.go",
+            template!("go/bindings/dqhost_queue_delivery/wit_bindings.go"),
+        ),
+        (
+            "bindings/dqhost_queue_handler/empty.s",
+            template!("go/bindings/dqhost_queue_handler/empty.s"),
+        ),
+        (
+            "bindings/dqhost_queue_handler/wit_bindings.go",
+            template!("go/bindings/dqhost_queue_handler/wit_bindings.go"),
+        ),
+        (
+            "bindings/dqhost_queue_outbox/empty.s",
+            template!("go/bindings/dqhost_queue_outbox/empty.s"),
+        ),
+        (
+            "bindings/dqhost_queue_outbox/wit_bindings.go",
+            template!("go/bindings/dqhost_queue_outbox/wit_bindings.go"),
+        ),
+        (
+            "bindings/dqhost_queue_types/empty.s",
+            template!("go/bindings/dqhost_queue_types/empty.s"),
+        ),
+        (
+            "bindings/dqhost_queue_types/wit_bindings.go",
+            template!("go/bindings/dqhost_queue_types/wit_bindings.go"),
+        ),
+        (
+            "bindings/wasi_logging_logging/empty.s",
+            template!("go/bindings/wasi_logging_logging/empty.s"),
+        ),
+        (
+            "bindings/wasi_logging_logging/wit_bindings.go",
+            template!("go/bindings/wasi_logging_logging/wit_bindings.go"),
+        ),
+        (
+            "bindings/wit_exports/wit_exports.go",
+            template!("go/bindings/wit_exports/wit_exports.go"),
+        ),
+        ("runtime/LICENSE", template!("go/runtime/LICENSE")),
+        ("runtime/go.mod", template!("go/runtime/go.mod.in")),
+        (
+            "runtime/wit/runtime/empty.s",
+            template!("go/runtime/wit/runtime/empty.s"),
+        ),
+        (
+            "runtime/wit/runtime/runtime.go",
+            template!("go/runtime/wit/runtime/runtime.go"),
+        ),
+        (
+            "runtime/wit/types/option.go",
+            template!("go/runtime/wit/types/option.go"),
+        ),
+        (
+            "runtime/wit/types/result.go",
+            template!("go/runtime/wit/types/result.go"),
+        ),
+        (
+            "runtime/wit/types/tuple.go",
+            template!("go/runtime/wit/types/tuple.go"),
+        ),
+        (
+            "runtime/wit/types/unit.go",
+            template!("go/runtime/wit/types/unit.go"),
+        ),
+        ("messages.ndjson", template!("messages.ndjson")),
+        (".gitignore", template!("go/gitignore.in")),
+        ("wit/world.wit", template!("world.wit")),
+    ],
+    interface: as_dependency,
+    commands: &[
+        "sh build.sh",
+        "dqhost run build/handler.wasm --messages messages.ndjson",
+        "go test ./test",
+    ],
+    missing: tools::missing_for_go,
+};
+
+const C: Kit = Kit {
+    name: "c",
+    files: &[
+        ("README.md", template!("c/README.md.in")),
+        ("handler.toml", template!("c/handler.toml.in")),
+        ("build.sh", template!("c/build.sh")),
+        ("handler.c", template!("c/handler.c")),
+        ("json.c", template!("c/json.c")),
+        ("json.h", template!("c/json.h")),
+        ("bindings/handler.c", template!("c/bindings/handler.c")),
+        ("bindings/handler.h", template!("c/bindings/handler.h")),
+        ("bindings/world.c", template!("c/bindings/world.c")),
+        ("test.sh", template!("c/test.sh")),
+        ("messages.ndjson", template!("messages.ndjson")),
+        (".gitignore", template!("c/gitignore.in")),
+        ("wit/world.wit", template!("world.wit")),
+    ],
+    interface: as_dependency,
+    commands: &[
+        "sh build.sh",
+        "dqhost run build/handler.wasm --messages messages.ndjson",
+        "sh test.sh",
+    ],
+    missing: tools::missing_for_c,
 };
 
 /// Beside a world of the handler's own: tools for which a folder has one package with one world.
@@ -126,7 +269,10 @@ impl Language {
         match self {
             Self::Rust => &RUST,
             Self::Js => &JS,
+            Self::Ts => &TS,
             Self::Python => &PYTHON,
+            Self::Go => &GO,
+            Self::C => &C,
         }
     }
 
@@ -160,76 +306,4 @@ impl Language {
 fn filled(text: &str, name: &str) -> String {
     text.replace("@NAME@", name)
         .replace("@CRATE@", &name.replace('-', "_"))
-}
-
-fn missing_for_rust() -> Option<Missing> {
-    if printed("cargo", &["--version"]).is_none() {
-        return Some(Missing {
-            tool: "cargo",
-            remedy: "install Rust by https://rustup.rs",
-        });
-    }
-    // The folder of a target's libraries, be it there or not.
-    let libraries = printed(
-        "rustc",
-        &["--print", "target-libdir", "--target", "wasm32-wasip2"],
-    );
-    let is_there = libraries.is_some_and(|folder| Path::new(folder.trim()).is_dir());
-    (!is_there).then_some(Missing {
-        tool: "the target wasm32-wasip2",
-        remedy: "rustup target add wasm32-wasip2",
-    })
-}
-
-/// The least Node.js that the tools run on.
-const NODE_MIN: u32 = 18;
-
-fn missing_for_js() -> Option<Missing> {
-    let version = printed("node", &["--version"]);
-    let major = version.and_then(|text| {
-        text.trim()
-            .strip_prefix('v')?
-            .split('.')
-            .next()?
-            .parse()
-            .ok()
-    });
-    if major.is_none_or(|major: u32| major < NODE_MIN) {
-        return Some(Missing {
-            tool: "node",
-            remedy: "install Node.js 18 or later from https://nodejs.org, or by your package manager",
-        });
-    }
-    printed("npm", &["--version"]).is_none().then_some(Missing {
-        tool: "npm",
-        remedy: "install it with Node.js, or by your package manager",
-    })
-}
-
-fn missing_for_python() -> Option<Missing> {
-    let is_new_enough = "import sys; sys.exit(sys.version_info < (3, 10))";
-    if printed("python3", &["-c", is_new_enough]).is_none() {
-        return Some(Missing {
-            tool: "python3",
-            remedy: "install Python 3.10 or later from https://python.org, or by your package manager",
-        });
-    }
-    // Debian has it in a package of its own.
-    let has_venv = printed("python3", &["-c", "import ensurepip, venv"]).is_some();
-    (!has_venv).then_some(Missing {
-        tool: "the module venv of python3",
-        remedy: "install it by your package manager (Debian: apt-get install python3-venv)",
-    })
-}
-
-/// What a program prints; none if it cannot be started or fails.
-fn printed(program: &str, args: &[&str]) -> Option<String> {
-    let output = Command::new(program)
-        .args(args)
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output()
-        .ok()?;
-    let text = String::from_utf8(output.stdout).ok()?;
-    output.status.success().then_some(text)
 }
