@@ -123,6 +123,9 @@ pub(super) fn without_expiry(json: String) -> String {
 
 /// Headers from what is stored; none from what is not understood.
 pub(super) fn headers(json: &str) -> Headers {
+    if json.is_empty() {
+        return Headers::new();
+    }
     serde_json::from_str(json).unwrap_or_default()
 }
 

@@ -213,6 +213,13 @@ fn distrust_content(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
+/// A statement stays as it was compiled, whatever is bound to it. Otherwise SQLite compiles each that has
+/// `LIMIT ?` anew whenever it is used again, since the number might lead to a better plan.
+fn keep_plans(connection: &Connection) -> rusqlite::Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    Ok(())
+}
+
 /// A connection that writes, to a file that is ours.
 fn connect(path: Option<&Path>, durability: Durability) -> Result<Connection, Failure> {
     let mut connection = match path {
@@ -222,6 +229,7 @@ fn connect(path: Option<&Path>, durability: Durability) -> Result<Connection, Fa
         }
     };
     distrust_content(&connection)?;
+    keep_plans(&connection)?;
     connection.busy_handler(Some(wait_while_busy))?;
     connection.set_prepared_statement_cache_capacity(64);
     check_owner(&connection)?;
@@ -253,6 +261,7 @@ fn connect(path: Option<&Path>, durability: Durability) -> Result<Connection, Fa
 fn connect_again(path: &Path, durability: Durability) -> rusqlite::Result<Connection> {
     let mut connection = Connection::open_with_flags(path, FILE_FLAGS)?;
     distrust_content(&connection)?;
+    keep_plans(&connection)?;
     connection.busy_handler(Some(wait_while_busy))?;
     connection.pragma_update(None, "query_only", true)?;
     // The last connection that is closed moves the log into the file, and that may be this one.
@@ -339,6 +348,7 @@ fn migrate(connection: &mut Connection) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rusqlite::StatementStatus;
 
     #[test]
     fn no_connection_trusts_what_is_in_the_file() {
@@ -359,6 +369,24 @@ mod tests {
                     expected,
                     "{config:?}"
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn no_statement_is_compiled_again_when_it_is_used_again() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let path = folder.path().canonicalize().unwrap().join("dqhost.db");
+        let write = connect(Some(&path), Durability::Normal)
+            .map_err(|_| ())
+            .unwrap();
+        let read = connect_again(&path, Durability::Normal).unwrap();
+        for connection in [write, read] {
+            for limit in [16, 7, 0] {
+                let select = "SELECT seq FROM messages WHERE queue = ?1 ORDER BY place LIMIT ?2";
+                let mut select = connection.prepare_cached(select).unwrap();
+                assert!(!select.exists([1, limit]).unwrap());
+                assert_eq!(select.get_status(StatementStatus::RePrepare), 0);
             }
         }
     }

@@ -79,46 +79,48 @@ impl QueueRow {
         connection: &rusqlite::Connection,
         name: &str,
     ) -> rusqlite::Result<Option<Self>> {
+        // By name and not with `*`: an older file has its columns in another order.
         connection
-            .prepare_cached("SELECT * FROM queues WHERE name = ?1")?
+            .prepare_cached(
+                "SELECT queue, head, tail, delivery, pending, ready, unack, retry, garbage, dead,
+                 moving, peer, run, paused, sent, acked, nacked, rejected, expired, released,
+                 died, redriven, cancelled, deleted FROM queues WHERE name = ?1",
+            )?
             .query_row([name], Self::read)
             .optional()
     }
 
+    /// As `find` selects it. By place: each transaction reads a row, and names are looked up one by one.
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
-        let total = |name| row.get(name).map(unsigned);
-        let lossy = |name| -> rusqlite::Result<Option<String>> {
-            let bytes = row.get_ref(name)?.as_bytes_or_null()?;
+        let total = |at: usize| row.get(at).map(unsigned);
+        let lossy = |at: usize| -> rusqlite::Result<Option<String>> {
+            let bytes = row.get_ref(at)?.as_bytes_or_null()?;
             Ok(bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
         };
+        let mut depths = [0; 7];
+        for (at, depth) in (4_usize..).zip(&mut depths) {
+            *depth = row.get(at)?;
+        }
         Ok(Self {
-            id: row.get("queue")?,
-            head: row.get("head")?,
-            tail: row.get("tail")?,
-            delivery: row.get("delivery")?,
-            depths: [
-                row.get("pending")?,
-                row.get("ready")?,
-                row.get("unack")?,
-                row.get("retry")?,
-                row.get("garbage")?,
-                row.get("dead")?,
-                row.get("moving")?,
-            ],
-            peer: lossy("peer")?,
-            run: lossy("run")?,
-            paused: row.get("paused")?,
+            id: row.get(0)?,
+            head: row.get(1)?,
+            tail: row.get(2)?,
+            delivery: row.get(3)?,
+            depths,
+            peer: lossy(11)?,
+            run: lossy(12)?,
+            paused: row.get(13)?,
             totals: Totals {
-                sent: total("sent")?,
-                acked: total("acked")?,
-                nacked: total("nacked")?,
-                rejected: total("rejected")?,
-                expired: total("expired")?,
-                released: total("released")?,
-                dead: total("died")?,
-                redriven: total("redriven")?,
-                cancelled: total("cancelled")?,
-                deleted: total("deleted")?,
+                sent: total(14)?,
+                acked: total(15)?,
+                nacked: total(16)?,
+                rejected: total(17)?,
+                expired: total(18)?,
+                released: total(19)?,
+                dead: total(20)?,
+                redriven: total(21)?,
+                cancelled: total(22)?,
+                deleted: total(23)?,
                 // Nobody else works on a file.
                 dropped: 0,
             },
