@@ -27,20 +27,31 @@ const YIELD_MAX: Duration = Duration::from_millis(50);
 /// How long a claim is ignored after it was not used within [`YIELD_MAX`].
 const IGNORE_FOR: Duration = Duration::from_secs(1);
 
-/// How often the claim is asked for.
+/// How often the claim is asked for while a writer lets another go first.
 const YIELD_PAUSE: Duration = Duration::from_millis(1);
+
+/// So long after nobody had claimed the turn, nobody is asked again. A busy host writes thousands of times
+/// a second, and who claims has waited for twenty times as long.
+const ASK_EVERY: Duration = Duration::from_millis(1);
 
 thread_local! {
     /// The turn for which this thread waits. SQLite's busy handler knows nothing but its thread.
-    static WAITING: RefCell<Option<Arc<File>>> = const { RefCell::new(None) };
+    static WAITING: RefCell<Option<Waits>> = const { RefCell::new(None) };
+}
+
+struct Waits {
+    claim: Arc<File>,
+    has_claimed: bool,
 }
 
 /// One writing connection's view of whose turn it is.
 #[derive(Debug)]
 pub(super) struct Turn {
     claim: Arc<File>,
-    ignored_until: Mutex<Option<Instant>>,
+    /// Until then, claims are ignored.
+    ask_at: Mutex<Instant>,
     yield_max: Duration,
+    ask_every: Duration,
 }
 
 /// While this lives, the busy handler of this thread may claim the next turn.
@@ -50,29 +61,31 @@ impl Turn {
     pub(super) fn new(claim: File) -> Self {
         Self {
             claim: Arc::new(claim),
-            ignored_until: Mutex::new(None),
+            ask_at: Mutex::new(Instant::now()),
             yield_max: YIELD_MAX,
+            ask_every: ASK_EVERY,
         }
     }
 
     /// Lets a writer that has claimed the turn go first. To be held until the write lock is taken.
     pub(super) fn wait(&self) -> Waiting {
-        let mut ignored_until = self
-            .ignored_until
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if ignored_until.is_none_or(|end| end <= Instant::now()) {
-            *ignored_until = None;
-            let begin = Instant::now();
-            while self.is_claimed() {
+        let begin = Instant::now();
+        let mut ask_at = self.ask_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if *ask_at <= begin {
+            *ask_at = loop {
+                if !self.is_claimed() {
+                    break Instant::now() + self.ask_every;
+                }
                 if begin.elapsed() >= self.yield_max {
-                    *ignored_until = Some(Instant::now() + IGNORE_FOR);
-                    break;
+                    break Instant::now() + IGNORE_FOR;
                 }
                 std::thread::sleep(YIELD_PAUSE);
-            }
+            };
         }
-        WAITING.set(Some(Arc::clone(&self.claim)));
+        WAITING.set(Some(Waits {
+            claim: Arc::clone(&self.claim),
+            has_claimed: false,
+        }));
         Waiting(())
     }
 
@@ -88,8 +101,10 @@ impl Turn {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        if let Some(claim) = WAITING.take() {
-            let _ = flock(&*claim, FlockOperation::Unlock);
+        if let Some(waits) = WAITING.take()
+            && waits.has_claimed
+        {
+            let _ = flock(&*waits.claim, FlockOperation::Unlock);
         }
     }
 }
@@ -110,9 +125,10 @@ pub(super) fn wait_while_busy(tries: i32) -> bool {
 
 /// Claims the next turn for the writer that waits on this thread, unless another has claimed it.
 fn claim() {
-    WAITING.with_borrow(|waiting| {
-        if let Some(claim) = waiting {
-            let _ = flock(&**claim, FlockOperation::NonBlockingLockExclusive);
+    WAITING.with_borrow_mut(|waiting| {
+        if let Some(waits) = waiting {
+            let claimed = flock(&*waits.claim, FlockOperation::NonBlockingLockExclusive);
+            waits.has_claimed |= claimed.is_ok();
         }
     });
 }
@@ -152,6 +168,44 @@ mod tests {
         drop(waiting);
         goes.recv().unwrap();
         later.join().unwrap();
+    }
+
+    #[test]
+    fn a_busy_writer_asks_for_claims_now_and_then() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("wake");
+        let mut busy = turn(&path, Duration::MAX);
+        busy.ask_every = Duration::from_hours(1);
+        // Nobody has claimed it, so nobody is asked for an hour.
+        drop(busy.wait());
+        let claimed = std::thread::spawn(move || {
+            let starving = turn(&path, Duration::MAX);
+            let _waiting = starving.wait();
+            claim();
+            assert!(busy.is_claimed());
+            std::thread::spawn(move || drop(busy.wait()))
+                .join()
+                .unwrap();
+        });
+        claimed.join().unwrap();
+    }
+
+    #[test]
+    fn who_has_not_claimed_the_turn_takes_no_claim_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("wake");
+        let starving = turn(&path, Duration::MAX);
+        let waiting = starving.wait();
+        claim();
+        let other = turn(&path, Duration::ZERO);
+        std::thread::spawn(move || {
+            drop(other.wait());
+            assert!(other.is_claimed());
+        })
+        .join()
+        .unwrap();
+        drop(waiting);
+        assert!(!turn(&path, Duration::ZERO).is_claimed());
     }
 
     #[test]
