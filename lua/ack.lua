@@ -11,11 +11,12 @@
 -- KEYS[6+i] {dp:<queue>}:msg:<id> string  the payload of message i
 -- ARGV three for each message: id, retries left, "failed:released" (the token)
 --
--- Returns for each message 1, or 0 when its lease is lost; then nothing of it is touched.
+-- Returns one text with a character for each message: 1, or 0 when its lease is lost; then nothing of it is
+-- touched.
 -- Crash safety: one script. A repeat answers 0 and changes nothing.
 -- include: held
 -- include: acked
 local ids, lefts, tries = claims(1, 3)
 local result, done, payloads = handled(ids, lefts, tries)
 remove(done, payloads)
-return result
+return table.concat(result)

@@ -33,16 +33,22 @@ local in_ready, in_retry = redis.call('LLEN', ready), redis.call('LLEN', retry)
 local lease = redis.call('ZRANGE', KEYS[6], 0, 0, 'WITHSCORES')
 local to_dead_letter = redis.call('SCARD', KEYS[7])
 
-local ids, dues, cut, expiring = {}, {}, {}, {}
+local ids, dues, cut, expiring, number = {}, {}, {}, {}, 0
+-- Of many that are due, many are due at the same time.
+local due_at, at_ms, at_text
 for i = 1, #found, 2 do
-  local id, at_ms = found[i], score_to_ms(found[i + 1])
+  local id = found[i]
+  if found[i + 1] ~= due_at then
+    due_at = found[i + 1]
+    at_ms = score_to_ms(due_at)
+    at_text = string.format('%.0f', at_ms)
+  end
   local is_others = is_foreign(id)
   if is_others and at_ms % 1000 == 0 then
     cut[#cut + 1] = id
   else
-    ids[#ids + 1] = id
-    dues[#dues + 1] = id
-    dues[#dues + 1] = string.format('%.0f', at_ms)
+    number = number + 1
+    ids[number], dues[number * 2 - 1], dues[number * 2] = id, id, at_text
     if is_others then expiring[#expiring + 1] = id end
   end
 end
@@ -82,15 +88,17 @@ if place >= 0 then
 end
 
 if #ids > 0 then
-  local fresh, again = {}, {}
-  local tries = redis.call('EXISTS', attempts) == 1
-    and redis.call('HMGET', attempts, unpack(ids)) or {}
+  local fresh, again = ids, {}
   redis.call('HLEN', due)
-  for i, id in ipairs(ids) do
-    if tries[i] and string.sub(tries[i], 1, 2) ~= '0:' then
-      again[#again + 1] = id
-    else
-      fresh[#fresh + 1] = id
+  if redis.call('EXISTS', attempts) == 1 then
+    local tries = redis.call('HMGET', attempts, unpack(ids))
+    fresh = {}
+    for i, id in ipairs(ids) do
+      if tries[i] and string.sub(tries[i], 1, 2) ~= '0:' then
+        again[#again + 1] = id
+      else
+        fresh[#fresh + 1] = id
+      end
     end
   end
   if #fresh > 0 then redis.call('LPUSH', ready, unpack(fresh)) end

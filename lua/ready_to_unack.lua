@@ -18,13 +18,14 @@
 --         record once it has seen the payload
 -- ARGV[3+i] the id of that message
 --
--- Returns the number of ids that left their lists. Then six for each message, oldest first: id, retries
--- left, "failed:released", due unix ms, headers; "" where there is none; 1 when it had no retries on
--- record, plus 2 when the time by which it had to begin is over. The second and third together are the
--- token. An id that is in unack already, or twice in line, is taken out of its list and given out once,
--- so that no two deliveries have one token. Then the payload of each KEYS[8+i] whose message was
--- reserved, nil for the others: who guessed right need not ask for it. Only a 0 while the queue is
--- paused or nothing waits.
+-- Returns the number of ids that left their lists. Then six lists, oldest first: ids, retries left,
+-- "failed:released", due unix ms, headers, flags. Each of the second to the fifth has nil where there is none,
+-- or is empty if there is none at all. The flags are pairs: place in the list, from 1, and 1 for a message that
+-- had no retries on record, plus 2 if the time by which it had to begin is over. What has no pair has no flag.
+-- The second and third are the token. An id that is in unack already, or twice in line, is taken out of its
+-- list and given out once, so that no two deliveries have one token. Then the payload of each KEYS[8+i] whose
+-- message was reserved, nil for the others: who guessed right need not ask for it. Only a number while the
+-- queue is paused or nothing waits.
 -- Crash safety: the id is in unack before it leaves its list, in one script. A host that dies
 -- here or later lets the lease end, and `unack_to_retry` delivers the message again.
 -- include: clock

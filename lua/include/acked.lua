@@ -14,12 +14,12 @@ local function handled(ids, lefts, tries)
   redis.call('HLEN', headers)
   redis.call('HLEN', history)
   redis.call('HLEN', stats)
-  local result, done, payloads = {}, {}, {}
-  for i, id in ipairs(ids) do
+  local result, done, payloads, n = {}, {}, {}, 0
+  for i = 1, #ids do
     result[i] = ours[i] and 1 or 0
     if ours[i] then
-      done[#done + 1] = id
-      payloads[#payloads + 1] = KEYS[6 + i]
+      n = n + 1
+      done[n], payloads[n] = ids[i], KEYS[6 + i]
     end
   end
   return result, done, payloads

@@ -5,9 +5,10 @@
 
 -- True for an id that no dqhost made (UUID version 7, or 8 for what handlers send). The same sign
 -- as is_foreign in src/store/redis/foreign.rs.
+local SEVEN, EIGHT = string.byte('78', 1, 2)
 local function is_foreign(id)
-  local version = string.sub(id, 15, 15)
-  return version ~= '7' and version ~= '8'
+  local version = string.byte(id, 15)
+  return version ~= SEVEN and version ~= EIGHT
 end
 
 -- When the payload expires, unix ms; negative when it does not. It is 0 for a user of Redis who may not

@@ -1,9 +1,9 @@
 -- claims: the claims that the caller names in ARGV, from `first` on, one each `stride` arguments:
 -- id, retries left, "failed:released". Three lists of equal length.
 local function claims(first, stride)
-  local ids, lefts, tries = {}, {}, {}
+  local ids, lefts, tries, n = {}, {}, {}, 0
   for at = first, #ARGV, stride do
-    local n = #ids + 1
+    n = n + 1
     ids[n], lefts[n], tries[n] = ARGV[at], ARGV[at + 1], ARGV[at + 2]
   end
   return ids, lefts, tries
@@ -29,7 +29,8 @@ local function held(unack, counts, attempts, ids, lefts, tries)
   local left_now = redis.call('HMGET', counts, unpack(ids))
   local tries_now = redis.call('EXISTS', attempts) == 1
     and redis.call('HMGET', attempts, unpack(ids)) or {}
-  for i, id in ipairs(ids) do
+  for i = 1, #ids do
+    local id = ids[i]
     result[i] = not seen[id]
       and leases[i] ~= false
       and (left_now[i] or lefts[i]) == lefts[i]

@@ -4,25 +4,34 @@
 -- KEYS[1] and KEYS[2] are ready and retry in the order of the caller; KEYS[3] to KEYS[7] are unack,
 -- retry:cnt, attempts, due and headers. ARGV[2] is the lease in ms, ARGV[3] the retries of a message
 -- that has none on record.
+--
+-- These loops see each message. So they count by themselves: `#` and `ipairs` would take a third longer.
 local unack, counts, attempts, due, headers = KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 
 -- Up to `wanted` ids from the two lists, oldest first. Reads only. Returns those that are not in
 -- unack, each once; how many were looked at in each list; the size of unack.
 local function in_line(wanted)
-  local ids, taken = {}, {0, 0}
+  local ids, taken, n = {}, {0, 0}, 0
   for k = 1, 2 do
-    if #ids < wanted then
-      local tail = redis.call('LRANGE', KEYS[k], #ids - wanted, -1)
-      for i = #tail, 1, -1 do ids[#ids + 1] = tail[i] end
+    if n < wanted then
+      local tail = redis.call('LRANGE', KEYS[k], n - wanted, -1)
       taken[k] = #tail
+      for i = taken[k], 1, -1 do
+        n = n + 1
+        ids[n] = tail[i]
+      end
     end
   end
-  if #ids == 0 then return ids, taken, 0 end
+  if n == 0 then return ids, taken, 0 end
   local held = redis.call('ZCARD', unack)
   local leased = held > 0 and redis.call('ZMSCORE', unack, unpack(ids)) or {}
-  local once, seen = {}, {}
-  for i, id in ipairs(ids) do
-    if not leased[i] and not seen[id] then once[#once + 1] = id end
+  local once, seen, number = {}, {}, 0
+  for i = 1, n do
+    local id = ids[i]
+    if not leased[i] and not seen[id] then
+      number = number + 1
+      once[number] = id
+    end
     seen[id] = true
   end
   return once, taken, held
@@ -57,39 +66,42 @@ local function to_unack(ids, taken, held, fixed_keys, fixed_args)
   local left, tries, due_at, extra = fields(counts), fields(attempts), fields(due), fields(headers)
 
   local lease_end = score(now_ceil_ms + tonumber(ARGV[2]))
-  local leases, result, had_due = {}, {taken[1] + taken[2]}, false
+  local leases, n, flags, had_due = {}, 0, {}, false
   -- Redis keeps a sorted set of up to 128 short members as a list, which it searches from the
   -- start: 5 us a message here, and more in `ack`. A member of over 64 bytes makes it a tree; it
   -- comes first, since Redis chooses by the first, and goes again below.
   local long = string.rep('-', 65)
   local is_list = held <= 128 and held + #ids > 16 and not redis.call('ZSCORE', unack, long)
-  if is_list then leases = {lease_end, long} end
-  for i, id in ipairs(ids) do
-    local is_on_record = left[i]
-    leases[#leases + 1] = lease_end
-    leases[#leases + 1] = id
+  if is_list then leases, n = {lease_end, long}, 2 end
+  for i = 1, #ids do
+    local id, flag = ids[i], 0
+    leases[n + 1], leases[n + 2] = lease_end, id
+    n = n + 2
     if id == long then is_list = false end
-    if not left[i] and not tries[i] then left[i] = ARGV[3] end
-    local base = (i - 1) * 6 + 1
-    result[base + 1] = id
-    result[base + 2] = left[i] or ''
-    result[base + 3] = tries[i] or ''
-    result[base + 4] = due_at[i] or ''
-    result[base + 5] = extra[i] or ''
-    result[base + 6] = (is_on_record and 0 or 1) + (is_expired(extra[i]) and 2 or 0)
+    if not left[i] then
+      flag = 1
+      left[i] = not tries[i] and ARGV[3]
+    end
+    if extra[i] and is_expired(extra[i]) then flag = flag + 2 end
+    if flag > 0 then
+      flags[#flags + 1] = i
+      flags[#flags + 1] = flag
+    end
     had_due = had_due or due_at[i]
   end
   redis.call('ZADD', unack, unpack(leases))
   if is_list then redis.call('ZREM', unack, long) end
   take_out(taken)
   if had_due then redis.call('HDEL', due, unpack(ids)) end
+  -- What was read is answered as it is. An element for each field of a message would cost more than the rest.
+  local result = {taken[1] + taken[2], ids, left, tries, due_at, extra, flags}
   if #KEYS > fixed_keys then
     local reserved = {}
-    for _, id in ipairs(ids) do reserved[id] = true end
+    for i = 1, #ids do reserved[ids[i]] = true end
     for k = 1, #KEYS - fixed_keys do
       -- What is no string is found missing by who reads it.
       local payload = reserved[ARGV[fixed_args + k]] and redis.pcall('GET', KEYS[fixed_keys + k])
-      result[#ids * 6 + 1 + k] = type(payload) == 'string' and payload
+      result[7 + k] = type(payload) == 'string' and payload
     end
   end
   return result

@@ -380,7 +380,7 @@ impl Keys {
 
     /// The key of one payload.
     pub(super) fn message(&self, id: &MessageId) -> String {
-        format!("{}{id}", self.message)
+        [self.message.as_str(), id.as_str()].concat()
     }
 }
 

@@ -83,44 +83,53 @@ pub(super) struct Reserved {
     pub bare: Vec<MessageId>,
 }
 
+/// A list of an answer; empty for anything else.
+fn list(value: Option<Value>) -> std::vec::IntoIter<Value> {
+    match value {
+        Some(Value::Array(values)) => values.into_iter(),
+        _ => Vec::new().into_iter(),
+    }
+}
+
 /// What `ready_to_unack` answers, with the payloads of those that were prefetched.
-pub(super) fn reserved(mut answer: Vec<Value>, prefetch: &[MessageId]) -> Reserved {
-    let mut fields = answer.split_off(answer.len().min(1));
-    let taken = match answer.first() {
-        Some(Value::Int(taken)) => usize::try_from(*taken).unwrap_or(0),
+pub(super) fn reserved(answer: Vec<Value>, prefetch: &[MessageId]) -> Reserved {
+    let mut answer = answer.into_iter();
+    let taken = match answer.next() {
+        Some(Value::Int(taken)) => usize::try_from(taken).unwrap_or(0),
         _ => 0,
     };
-    let payloads = fields.split_off(fields.len().saturating_sub(prefetch.len()));
-    let mut deliveries = Vec::with_capacity(fields.len() / 6);
+    let [ids, mut left, mut attempts, mut due, mut headers, flags] =
+        std::array::from_fn(|_| list(answer.next()));
+    let mut flags = flags.as_slice().chunks_exact(2).peekable();
+    let mut deliveries = Vec::with_capacity(ids.len());
     let mut bare = Vec::new();
-    for parts in fields.chunks_exact_mut(6) {
-        let mut part = |index: usize| text(std::mem::replace(&mut parts[index], Value::Nil));
-        let (id, left, attempts, due, headers) = (part(0), part(1), part(2), part(3), part(4));
-        let failed = decode::failed(&attempts);
-        let id = MessageId::from(id);
-        let flags = match parts[5] {
-            Value::Int(flags) => flags,
+    for (place, id) in (1..).zip(ids) {
+        let next =
+            |column: &mut std::vec::IntoIter<Value>| column.next().map(text).unwrap_or_default();
+        let id = MessageId::from(text(id));
+        let (left, attempts) = (next(&mut left), next(&mut attempts));
+        let flags = match flags.next_if(|pair| pair[0] == Value::Int(place)) {
+            Some([_, Value::Int(flags)]) => *flags,
             _ => 0,
         };
         if flags & 1 != 0 {
             bare.push(id.clone());
         }
+        let attempt = decode::failed(&attempts).saturating_add(1);
         deliveries.push(Delivery {
             claim: Claim {
                 id,
-                token: Token(format!("{left}/{attempts}")),
+                token: Token([left.as_str(), "/", &attempts].concat()),
             },
             payload: None,
-            headers: common::headers(&headers),
-            attempt: failed.saturating_add(1),
-            attempts_max: failed
-                .saturating_add(1)
-                .saturating_add(left.parse::<u32>().unwrap_or(0)),
-            due_at_ms: due.parse().ok(),
+            headers: common::headers(&next(&mut headers)),
+            attempt,
+            attempts_max: attempt.saturating_add(left.parse::<u32>().unwrap_or(0)),
+            due_at_ms: next(&mut due).parse().ok(),
             expired: flags & 2 != 0,
         });
     }
-    for (id, payload) in prefetch.iter().zip(payloads) {
+    for (id, payload) in prefetch.iter().zip(answer) {
         if let Some(delivery) = deliveries.iter_mut().find(|d| d.claim.id == *id) {
             delivery.payload = bytes(payload);
         }
@@ -138,24 +147,72 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn of(text: &str) -> Value {
+        Value::BulkString(text.into())
+    }
+
+    #[test]
+    fn what_is_answered_of_a_message_goes_to_that_message() {
+        let ids: Vec<Value> = ["a", "b", "c"].map(of).into();
+        let answer = vec![
+            Value::Int(4),
+            Value::Array(ids),
+            Value::Array(vec![of("3"), of("5"), Value::Nil]),
+            Value::Array(vec![Value::Nil, of("2:1"), Value::Nil]),
+            Value::Array(Vec::new()),
+            Value::Array(vec![Value::Nil, Value::Nil, of(r#"[["k","v"]]"#)]),
+            Value::Array([2, 2, 3, 1].map(Value::Int).into()),
+            of("payload"),
+            Value::Nil,
+        ];
+        let read = reserved(answer, &["c".into(), "x".into()]);
+        assert_eq!((read.taken, read.bare), (4, vec!["c".into()]));
+        let told: Vec<_> = read
+            .deliveries
+            .iter()
+            .map(|d| {
+                (
+                    d.claim.token.0.as_str(),
+                    d.attempt,
+                    d.attempts_max,
+                    d.expired,
+                )
+            })
+            .collect();
+        let expected = [
+            ("3/", 1, 4, false),
+            ("5/2:1", 3, 8, true),
+            ("/", 1, 1, false),
+        ];
+        assert_eq!(told, expected);
+        let last = &read.deliveries[2];
+        assert_eq!(last.headers, [("k".to_owned(), "v".to_owned())]);
+        assert_eq!(last.payload.as_deref(), Some(&b"payload"[..]));
+    }
+
+    fn any_value() -> impl Strategy<Value = Value> {
+        prop_oneof![
+            Just(Value::Nil),
+            any::<i64>().prop_map(Value::Int),
+            "[0-9]{1,12}(:[0-9]{1,12}){0,2}".prop_map(|text| Value::BulkString(text.into())),
+            any::<Vec<u8>>().prop_map(Value::BulkString),
+        ]
+    }
+
     proptest! {
         #[test]
         fn reserved_messages_of_any_form_are_read(
-            fields in prop::collection::vec(
-                prop_oneof![
-                    Just(Value::Nil),
-                    any::<i64>().prop_map(Value::Int),
-                    "[0-9]{1,12}(:[0-9]{1,12}){0,2}".prop_map(|text| Value::BulkString(text.into())),
-                    any::<Vec<u8>>().prop_map(Value::BulkString),
-                ],
-                0..24,
-            ),
+            taken in any_value(),
+            lists in prop::collection::vec(prop::collection::vec(any_value(), 0..6), 0..7),
+            payloads in prop::collection::vec(any_value(), 0..3),
             prefetch in 0_usize..3,
         ) {
             let prefetch: Vec<MessageId> = (0..prefetch).map(|n| n.to_string().into()).collect();
-            let (count, prefetched) = (fields.len().saturating_sub(1), prefetch.len());
-            let read = reserved(fields, &prefetch).deliveries;
-            prop_assert_eq!(read.len(), count.saturating_sub(prefetched) / 6);
+            let count = lists.first().map_or(0, Vec::len);
+            let lists = lists.into_iter().map(Value::Array);
+            let answer = std::iter::once(taken).chain(lists).chain(payloads).collect();
+            let read = reserved(answer, &prefetch).deliveries;
+            prop_assert_eq!(read.len(), count);
             for delivery in read {
                 prop_assert!(delivery.attempt >= 1 && delivery.attempt <= delivery.attempts_max);
                 let mut command = redis::cmd("X");

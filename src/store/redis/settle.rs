@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Cmd;
+use redis::{Cmd, Value};
 
 use super::args::{FAIL_STEP, add_claim, add_message};
 use super::decode::{decode, settled, unexpected};
@@ -91,10 +91,7 @@ impl RedisStore {
         let answers = self.leases.run_each(OPERATION, &commands).await?;
         for (answer, (places, sends)) in answers.into_iter().zip(asked) {
             let said = match answer {
-                Ok(answer) => decode::<Vec<i64>>(&self.name, OPERATION, answer)?
-                    .into_iter()
-                    .map(settled)
-                    .collect(),
+                Ok(answer) => settled_each(&self.name, answer)?,
                 Err(error) if sends && is_full(&error) => vec![Settled::Refused; places.len()],
                 Err(error) => match self.leases.error(OPERATION, &error) {
                     // What keeps these messages out must not keep all others from being settled.
@@ -173,6 +170,16 @@ impl RedisStore {
             sends: true,
         }
     }
+}
+
+/// What a script says of each message: a number, or a character of one text.
+fn settled_each(store: &str, answer: Value) -> StoreResult<Vec<Settled>> {
+    if let Value::BulkString(text) = answer {
+        let codes = text.iter().map(|code| i64::from(*code == b'1'));
+        return Ok(codes.map(settled).collect());
+    }
+    let codes: Vec<i64> = decode(store, Operation::Settle, answer)?;
+    Ok(codes.into_iter().map(settled).collect())
 }
 
 /// The keys of a queue that an ack sends to, but for the payloads'.
