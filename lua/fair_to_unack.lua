@@ -16,8 +16,8 @@
 -- KEYS[11] {dp:<queue>}:limited   zset    "SHA-1:place:id" of what is set aside, by key and in order; score 0
 -- KEYS[12] {dp:<queue>}:limited:at  hash  id -> "SHA-1:place:due ms" of the same; "" -> the last place
 -- KEYS[13] {dp:<queue>}:limited:turns  zset  SHA-1 -> virtual time at which its next message starts
--- KEYS[14] {dp:<queue>}:limited:run  string  "SHA-1:id": all in ready up to this message are of one key, and
---         stay there. ":number": so many are to be sorted first.
+-- KEYS[14] {dp:<queue>}:limited:run  string  "SHA-1:number:id": all in ready up to this message, so many, are
+--         of one key and stay there. ":number": so many are to be sorted first.
 -- KEYS[14+i] {dp:<queue>}:msg:<id> string  the payload of a message that may be among them; read only
 -- ARGV[1] to ARGV[7] as in `limited_to_unack`, for the queue as a whole. ARGV[1] may be 0: then the call
 --         only sorts.
@@ -112,13 +112,18 @@ end
 -- from between, and from which end it is to be looked for.
 local length, was_run = redis.call('LLEN', ready), redis.call('GET', KEYS[14])
 local run, to_sort, taken, out, is_over, is_cut = {number = 0}, 0, 0, {}, false, false
-local digest_was, newest_was = string.match(was_run or '', '^(%x*):(.*)$')
+local digest_was, number_was, newest_was = string.match(was_run or '', '^(%x*):(%d+):?(.*)$')
 if digest_was == '' then
-  to_sort = math.min(tonumber(newest_was) or length, length)
+  to_sort = math.min(tonumber(number_was), length)
 elseif digest_was then
-  -- Others take messages out of ready. When the newest of the run is gone, all is sorted.
-  local place = redis.call('LPOS', ready, newest_was, 'MAXLEN', WALK_MAX)
-  if place then run = {digest = digest_was, number = length - place} else to_sort = length end
+  local number = tonumber(number_was)
+  -- To search a long list takes milliseconds, and most often the message is where it was.
+  if number == 0 or number > length or redis.call('LINDEX', ready, -number) ~= newest_was then
+    -- Others take messages out of ready. When the newest of the run is gone, all is sorted.
+    local place = redis.call('LPOS', ready, newest_was, 'MAXLEN', WALK_MAX)
+    number = place and length - place
+  end
+  if number then run = {digest = digest_was, number = number} else to_sort = length end
 end
 
 local met, back, members_out, ids_out, seen, digests = {}, {}, {}, {}, {}, {}
@@ -173,15 +178,40 @@ end
 local known = run.number
 local readies = redis.call('LRANGE', ready, #retries - LOOKS_MAX - known, -known - 1)
 local is_sorted = #retries < LOOKS_MAX / 2 and known + #readies >= length
-local function sort_ready()
-  local all, others, walk = look(readies), {}, 0
-  local digest = run.digest or all[1] and all[1].digest
-  for _, one in ipairs(all) do
-    if one.digest ~= digest or one.mark then
-      others[#others + 1] = one
-      walk = walk + math.min(known + one.at, length - known - one.at)
+
+-- Those of others behind the run. Of the rest nothing is asked but the key.
+local function others_behind()
+  if #readies == 0 then return {} end
+  local texts, marks = redis.call('HMGET', headers, unpack(readies)), {}
+  if redis.call('HLEN', at) > 0 then marks = redis.call('HMGET', at, unpack(readies)) end
+  local some, places, number, ours = {}, {}, #readies, nil
+  for i = 1, number do
+    local text = texts[i]
+    if text ~= ours and digest_of(text) == run.digest then ours = text end
+    if marks[i] or text ~= ours then
+      some[#some + 1] = readies[i]
+      places[readies[i]] = number - i
     end
   end
+  local others = look(some)
+  for _, one in ipairs(others) do one.at = places[one.id] end
+  return others
+end
+
+local function sort_ready()
+  local all, others, walk = {}, {}, 0
+  if run.digest then
+    others = others_behind()
+  else
+    all = look(readies)
+    for _, one in ipairs(all) do
+      if one.digest ~= all[1].digest or one.mark then others[#others + 1] = one end
+    end
+  end
+  for _, one in ipairs(others) do
+    walk = walk + math.min(known + one.at, length - known - one.at)
+  end
+  local digest = run.digest or all[1] and all[1].digest
   if digest and to_sort == 0 and #others <= OTHERS_MAX and walk <= WALK_MAX then
     for _, one in ipairs(others) do
       meet(one, 'last')
@@ -239,7 +269,7 @@ local function read_line(g)
 end
 
 -- The next in the run. What is not as was thought is met as if it had been seen now.
-local ahead, strangers = {next = 1}, 0
+local ahead, strangers, from_run = {next = 0}, 0, {}
 local function next_in_run()
   while taken < run.number do
     if strangers >= STRANGERS_MAX then
@@ -247,23 +277,28 @@ local function next_in_run()
       is_cut, is_sorted = true, false
       return
     end
-    if ahead.next > #ahead then
+    if ahead.next == 0 then
       local number = math.min(run.number - taken, math.max(room - #ids, 1))
       local some = redis.call('LRANGE', ready, -taken - number, -taken - 1)
       if #some == 0 then return end
-      local leased = redis.call('ZMSCORE', unack, unpack(some))
-      local texts = redis.call('HMGET', headers, unpack(some))
-      ahead = {next = 1}
-      for i = #some, 1, -1 do
-        ahead[#ahead + 1] = {id = some[i], digest = digest_of(texts[i]), is_leased = leased[i]}
-      end
+      ahead = {
+        ids = some, next = #some,
+        leased = redis.call('ZMSCORE', unack, unpack(some)),
+        texts = redis.call('HMGET', headers, unpack(some)),
+      }
     end
-    local one = ahead[ahead.next]
-    ahead.next, taken = ahead.next + 1, taken + 1
-    if out[one.id] then
-      out[one.id] = false
-    elseif not one.is_leased and not chosen[one.id] then
-      if one.digest == run.digest then return one end
+    local at_next = ahead.next
+    local id, text = ahead.ids[at_next], ahead.texts[at_next]
+    ahead.next, taken = at_next - 1, taken + 1
+    if out[id] then
+      out[id] = false
+    elseif not ahead.leased[at_next] and not chosen[id] then
+      if text ~= ahead.ours and digest_of(text) == run.digest then ahead.ours = text end
+      if text == ahead.ours then
+        from_run.id = id
+        return from_run
+      end
+      local one = {id = id, digest = digest_of(text)}
       strangers = strangers + 1
       one.mark = redis.call('HMGET', at, one.id)[1]
       meet(one, 'last')
@@ -272,20 +307,22 @@ local function next_in_run()
   end
 end
 
-local function next_of(g)
-  while g.line.next > #g.line and g.first.next > #g.first and not g.is_read do read_line(g) end
-  for _, part in ipairs({g.first, g.line, g.last}) do
-    local one = part[part.next]
-    if one then
-      part.next = part.next + 1
-      return one
-    end
-  end
-  return g.digest == run.digest and next_in_run()
+local function next_met(part)
+  local one = part[part.next]
+  if one then part.next = part.next + 1 end
+  return one
 end
 
+-- The next of a key, to be used before the next is asked for.
+local function next_of(g)
+  while g.line.next > #g.line and g.first.next > #g.first and not g.is_read do read_line(g) end
+  return next_met(g.first) or next_met(g.line) or next_met(g.last) or g.digest == run.digest and next_in_run()
+end
+
+local number = 0
 local function go(one)
-  ids[#ids + 1] = one.id
+  number = number + 1
+  ids[number] = one.id
   chosen[one.id] = true
   if one.member then
     members_out[#members_out + 1] = one.member
@@ -294,7 +331,7 @@ local function go(one)
   if one.is_aside then from_pending[#from_pending + 1] = one.id end
 end
 
-while #ids < room do
+while number < room do
   local two = redis.call('ZRANGE', turns, 0, 1, 'WITHSCORES')
   if not two[1] then
     -- Keys that have lost their turns are found by what is aside.
@@ -314,7 +351,7 @@ while #ids < room do
       go(one)
       virtual = math.min(math.max(virtual + 1, start), start + STEP)
       start = start + STEP
-      one = #ids < room and start < stop and next_of(g)
+      one = number < room and start < stop and next_of(g)
     until not one
     set_start(g.digest, start)
   end
@@ -374,7 +411,7 @@ went(#ids)
 
 if is_over or is_cut then to_sort, left_in_run = redis.call('LLEN', ready), 0 end
 local newest = left_in_run > 0 and redis.call('LINDEX', ready, redis.call('LLEN', ready) - left_in_run)
-local new_run = newest and string.format('%s:%s', run.digest, newest)
+local new_run = newest and string.format('%s:%.0f:%s', run.digest, left_in_run, newest)
   or to_sort > 0 and string.format(':%d', to_sort)
 if new_run and new_run ~= was_run then
   redis.call('SET', KEYS[14], new_run)

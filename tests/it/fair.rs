@@ -325,6 +325,32 @@ async fn in_redis_what_waits_for_its_turn_is_put_off() {
     assert_eq!(all, (0..40).collect::<Vec<_>>());
 }
 
+#[tokio::test]
+async fn in_redis_a_long_line_of_one_key_is_searched_only_if_others_have_changed_it() {
+    let server = RedisServer::start();
+    let store = server.store().await;
+    send(&*store, "a", 0..2000).await;
+    let is_searched = || {
+        let stats: String = server.command(&["INFO", "commandstats"]);
+        stats.contains("cmdstat_lpos:")
+    };
+    let next = async |count| -> Vec<usize> {
+        let some = reserve_in_turn(&*store, count, LONG, &turns()).await;
+        some.deliveries.iter().map(number).collect()
+    };
+    for first in (0..300).step_by(50) {
+        assert_eq!(next(50).await, (first..first + 50).collect::<Vec<_>>());
+    }
+    assert!(!is_searched());
+    // As another consumer takes one, while another producer sends.
+    let _taken: String = server.command(&["RPOP", "{dp:q}:ready"]);
+    send(&*store, "a", 2000..2001).await;
+    assert_eq!(next(3).await, [301, 302, 303]);
+    assert!(is_searched());
+    let rest = drain(&*store).await;
+    assert_eq!(rest, (304..2001).collect::<Vec<_>>());
+}
+
 async fn all_are_found(store: &dyn Store, number: usize) {
     for _ in 0..3 {
         let some = reserve_in_turn(store, 50, LONG, &turns()).await.deliveries;
