@@ -8,7 +8,7 @@ use super::ServedQueue;
 use super::ended::Note;
 use super::in_flight::InFlightId;
 use crate::clock::Clock;
-use crate::message::{Attempt, Claim, Outgoing};
+use crate::message::{Attempt, Claim, Outgoing, Token};
 use crate::runtime::{Handler, Report};
 use crate::store::{Settlement, StoreError};
 use crate::text::cut_for_json;
@@ -32,6 +32,15 @@ pub(super) struct Finished {
 }
 
 impl Finished {
+    /// Its claim, while the store is asked: a copy for each message would cost more than to put it back.
+    pub(super) fn take_claim(&mut self) -> Claim {
+        let none = Claim {
+            id: String::new().into(),
+            token: Token(String::new()),
+        };
+        std::mem::replace(&mut self.claim, none)
+    }
+
     /// Decides what follows from how the run ended.
     pub(super) async fn decide(&mut self, served: &ServedQueue) {
         let outbox = std::mem::take(&mut self.report.outbox);

@@ -57,6 +57,9 @@ pub(super) fn log_released(queue: &QueueName, finished: &Finished, answer: Settl
 
 fn log_lines(queue: &QueueName, id: &str, finished: &Finished) {
     let (attempt, report) = (finished.attempt, &finished.report);
+    if report.log.is_empty() {
+        return;
+    }
     report.lines.scope(|| {
         for line in report.log.iter().take(RUN_LINES_MAX) {
             log_line(queue, id, attempt, line);

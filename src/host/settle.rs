@@ -60,15 +60,16 @@ async fn settle_batch(served: &ServedQueue, mut batch: Vec<Finished>) -> Vec<Fin
     let mut settlements = Vec::with_capacity(batch.len());
     settlements.extend(batch.iter_mut().filter_map(|finished| {
         let settlement = finished.settlement.take()?;
-        Some((finished.claim.clone(), settlement))
+        Some((finished.take_claim(), settlement))
     }));
     let settle = || shared.store.settle(queue, &settlements);
     let answers = answers(served, &batch, settle).await;
     let (mut left, mut ended) = (Vec::new(), Vec::new());
     let (keep, now) = (served.settings.keep_ended, Instant::now());
-    for ((mut finished, (_, settlement)), answer) in
-        batch.into_iter().zip(&settlements).zip(answers)
+    for ((mut finished, (claim, settlement)), answer) in
+        batch.into_iter().zip(settlements).zip(answers)
     {
+        finished.claim = claim;
         if answer == Settled::Refused {
             finished.report.outcome = Outcome::SendsRefused;
             finished.decide(served).await;
@@ -76,14 +77,14 @@ async fn settle_batch(served: &ServedQueue, mut batch: Vec<Finished>) -> Vec<Fin
             continue;
         }
         served.in_flight.remove(finished.in_flight_id);
-        shared.totals.settled(settlement, answer);
+        shared.totals.settled(&settlement, answer);
         if answer == Settled::Done {
             let is_last = finished.attempt >= finished.attempts_max;
-            served.requeued.settled(settlement, is_last);
+            served.requeued.settled(&settlement, is_last);
         }
-        record::log(queue, &finished, settlement, answer);
+        record::log(queue, &finished, &settlement, answer);
         if answer == Settled::Done && keep > 0 {
-            ended.extend(finished.note(settlement, now));
+            ended.extend(finished.note(&settlement, now));
         }
     }
     served.ended.add(ended, keep);

@@ -53,8 +53,8 @@ pub(super) async fn run(
     let id = &delivery.claim.id;
     let call = Call {
         sent_at_ms: id.sent_at_ms(),
-        id: id.to_string(),
-        queue: served.queue.to_string(),
+        id: id.as_str().to_owned(),
+        queue: served.queue.as_str().to_owned(),
         payload,
         headers: std::mem::take(&mut delivery.headers),
         attempt: delivery.attempt,
