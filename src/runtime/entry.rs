@@ -133,11 +133,12 @@ impl Entry {
                 let (verdict,) = call_in(store, handle, (message(call),)).await?;
                 Ok(answer(verdict))
             }
-            Self::Wasmcloud(pre) => messaging::wasmcloud(pre, store, call).await,
-            Self::SpinRedis(pre) => messaging::spin_redis(pre, store, call).await,
-            Self::Http(pre) => http::call(pre, store, call).await,
-            Self::Command(pre) => command::call(pre, store, call).await,
-            Self::CommandAsync(pre) => command::call_async(pre, store, call).await,
+            // Boxed, so that the future of the first is no larger: it is moved several times a message.
+            Self::Wasmcloud(pre) => Box::pin(messaging::wasmcloud(pre, store, call)).await,
+            Self::SpinRedis(pre) => Box::pin(messaging::spin_redis(pre, store, call)).await,
+            Self::Http(pre) => Box::pin(http::call(pre, store, call)).await,
+            Self::Command(pre) => Box::pin(command::call(pre, store, call)).await,
+            Self::CommandAsync(pre) => Box::pin(command::call_async(pre, store, call)).await,
         }
     }
 }
@@ -158,9 +159,9 @@ where
     if store.concurrent_resource_table().is_none() {
         return function.call_async(store, params).await;
     }
-    store
-        .run_concurrent(async move |accessor| function.call_concurrent(accessor, params).await)
-        .await?
+    let done = store
+        .run_concurrent(async move |accessor| function.call_concurrent(accessor, params).await);
+    Box::pin(done).await?
 }
 
 fn message(call: Call) -> wit::Message {
