@@ -11,7 +11,8 @@ use tokio::sync::{mpsc, watch};
 
 pub use self::controller::pace;
 pub use self::dead_try::{
-    Answer, Letters, LoadHandler, LoadedHandler, TRIED_MAX, Trial, TrialEnd, TriedLetter, call_of,
+    Answer, Letters, LoadHandler, LoadedHandler, TRIED_MAX, Trial, TrialEnd, TrialRequest,
+    TriedLetter, call_of,
 };
 pub use self::ended::{
     ended_ago, ended_candidates, ended_failure, ended_matches, ended_text, ended_took, how_ended,
@@ -83,6 +84,8 @@ pub struct Snapshot {
     pub task: Option<TaskView>,
     /// The latest trial of a handler.
     pub trial: Option<Arc<Trial>>,
+    /// The number of the latest trial that was not begun, and why.
+    pub refused_trial: Option<(u64, Arc<str>)>,
 }
 
 impl Snapshot {
@@ -99,6 +102,7 @@ impl Snapshot {
             result: QueryResult::Nothing,
             task: None,
             trial: None,
+            refused_trial: None,
         }
     }
 
@@ -302,7 +306,7 @@ pub enum Command {
         retries: Option<u32>,
     },
     /// Ask what the handler in this file would answer for dead letters, and change nothing.
-    Try(QueueName, Letters, PathBuf),
+    Try(TrialRequest),
     /// Stop the handler of a message in flight; the attempt counts as failed.
     StopHandler(QueueName, MessageId),
     /// Take back what was done last, for as long as that can be.
@@ -338,6 +342,8 @@ impl Command {
 pub enum Line {
     /// Do this.
     Do(Command),
+    /// Ask what the handler in this file would answer for these dead letters.
+    Try(QueueName, Letters, PathBuf),
     /// Show this message.
     Open(MessageId),
     /// Show what matches only.

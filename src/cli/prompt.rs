@@ -239,11 +239,10 @@ fn meant(what: What, queue: &QueueName) -> Result<Line, String> {
         What::Delete(args) | What::Dead(Dead::Delete(args)) => {
             bulk(args.queue.or(queue), &args.which, Bulk::Delete)
         }
-        What::Try(args) | What::Dead(Dead::Try(args)) => Command::Try(
-            args.queue.or(queue),
-            args.which.meant().into(),
-            args.handler,
-        ),
+        What::Try(args) | What::Dead(Dead::Try(args)) => {
+            let (queue, letters) = (args.queue.or(queue), args.which.meant().into());
+            return Ok(Line::Try(queue, letters, args.handler));
+        }
         What::Pause {
             queue: other,
             create,
@@ -520,7 +519,7 @@ mod tests {
     #[test]
     fn a_handler_is_tried_on_those_that_are_named_or_match() {
         let queue: QueueName = DEFAULT_QUEUE.parse().unwrap();
-        let tried = |letters| Line::Do(Command::Try(queue.clone(), letters, "fix.wasm".into()));
+        let tried = |letters| Line::Try(queue.clone(), letters, "fix.wasm".into());
         for (line, letters) in [
             ("try all", Letters::Matching(Filter::default())),
             ("dead try x", Letters::Named(vec!["x".into()])),

@@ -70,6 +70,8 @@ struct Shared {
     task: Mutex<Option<TaskView>>,
     /// The latest trial of a handler.
     trial: Mutex<Option<Arc<Trial>>>,
+    /// The number of the latest trial that was not begun, and why.
+    refused_trial: Mutex<Option<(u64, Arc<str>)>>,
     /// Counts up when the long task is to stop.
     task_stops: watch::Sender<u64>,
     undo: Mutex<Option<undo::Undo>>,
@@ -111,6 +113,7 @@ impl Controller {
             query: Mutex::new(Query::Nothing),
             task: Mutex::new(None),
             trial: Mutex::new(None),
+            refused_trial: Mutex::new(None),
             task_stops: watch::Sender::new(0),
             undo: Mutex::new(None),
             drained_by: Mutex::new(None),
@@ -204,6 +207,7 @@ async fn publish(shared: Arc<Shared>, snapshots: watch::Sender<Arc<Snapshot>>) {
             result: part.result.clone(),
             task,
             trial: lock(&shared.trial).clone(),
+            refused_trial: lock(&shared.refused_trial).clone(),
         }));
     }
 }

@@ -1,6 +1,6 @@
 //! What another handler would answer for dead letters, which stay as they are.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Filter;
@@ -23,9 +23,26 @@ pub enum Letters {
     Matching(Filter),
 }
 
+/// A trial that is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrialRequest {
+    /// What tells it from others. It is that of the [`Trial`] that comes of it.
+    pub number: u64,
+    /// The queue of the dead letters.
+    pub queue: QueueName,
+    /// Which of them.
+    pub letters: Letters,
+    /// The handler.
+    pub file: PathBuf,
+}
+
 /// A trial of a handler, as it stands.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trial {
+    /// That of its request.
+    pub number: u64,
+    /// Which dead letters were asked for.
+    pub letters: Letters,
     /// The queue of the dead letters.
     pub queue: QueueName,
     /// The handler's file as it was given, fit for a terminal.
@@ -107,9 +124,11 @@ impl From<&Outcome> for Answer {
 
 impl Trial {
     /// A trial that has just begun.
-    pub(super) fn new(queue: QueueName, file: String) -> Self {
+    pub(super) fn new(request: &TrialRequest, file: String) -> Self {
         Self {
-            queue,
+            number: request.number,
+            letters: request.letters.clone(),
+            queue: request.queue.clone(),
             file,
             digest: None,
             meant: None,

@@ -13,8 +13,8 @@ use super::prompt::Prompt;
 use super::rates::Rates;
 use super::theme::Theme;
 use crate::control::{
-    Filter, Group, Letters, LogRing, Notice, Query, QueryResult, QueueView, READ_EVERY, Searched,
-    Snapshot, Stage,
+    Filter, Group, LogRing, Notice, Query, QueryResult, QueueView, READ_EVERY, Searched, Snapshot,
+    Stage, TrialRequest,
 };
 use crate::message::{MessageId, QueueName, Record, State as MessageState};
 
@@ -89,10 +89,10 @@ pub struct State {
     pub filter: Filter,
     /// Which dead letters are open, by reason.
     pub group: Option<Reasons>,
-    /// True while the latest trial of a handler is shown on the dead screen.
-    pub is_trial_open: bool,
-    /// The handler that was tried last, as it was typed, and on what.
-    pub tried: Option<(String, (QueueName, Letters))>,
+    /// The number of the trial of a handler that is shown on the dead screen, if one is.
+    pub open_trial: Option<u64>,
+    /// The trial that was asked for last.
+    pub tried: Option<TrialRequest>,
     /// The places where the operator was.
     pub places: Places,
     /// The selected line.
@@ -154,7 +154,7 @@ impl State {
             state: 0,
             filter: Filter::default(),
             group: None,
-            is_trial_open: false,
+            open_trial: None,
             tried: None,
             places: Places::default(),
             selected: 0,
@@ -286,7 +286,7 @@ impl State {
     pub(super) fn show(&mut self, screen: &'static dyn Screen) {
         self.opened = None;
         self.group = None;
-        self.is_trial_open = false;
+        self.open_trial = None;
         self.screen = screen;
         self.first_page();
         screen.refresh(self);
@@ -303,7 +303,7 @@ impl State {
     pub(super) fn navigate_list(&mut self, action: Action, lines: usize) {
         let page = self.list_rows();
         let last = lines.saturating_sub(1);
-        let pages = self.records().filter(|_| !self.is_trial_open);
+        let pages = self.records().filter(|_| self.open_trial.is_none());
         let more = pages.is_some_and(|(_, more, _)| more);
         match action {
             Action::Up if self.selected > 0 => self.selected -= 1,

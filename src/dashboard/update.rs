@@ -139,7 +139,7 @@ impl State {
         };
         if effects.iter().any(uses_marks) {
             self.marks.clear();
-            self.is_trial_open = false;
+            self.open_trial = None;
         }
     }
 
@@ -239,6 +239,7 @@ impl State {
         shown.host.clone_from(&new.host);
         shown.task.clone_from(&new.task);
         shown.trial.clone_from(&new.trial);
+        shown.refused_trial.clone_from(&new.refused_trial);
         for queue in &mut shown.queues {
             let now = new.queues.iter().find(|other| other.name == queue.name);
             queue.overview.paused = now.map_or(queue.overview.paused, |now| now.overview.paused);

@@ -92,9 +92,7 @@ async fn obey(
         Command::Choose(queue, filter, bulk) => {
             return Ok(tasks::choose(shared, queue, filter, bulk, notices));
         }
-        Command::Try(queue, letters, file) => {
-            return Ok(trials::start(shared, queue, (letters, file), notices));
-        }
+        Command::Try(request) => return Ok(trials::start(shared, request, notices)),
         // Done at once.
         Command::Query(_) | Command::StopTask | Command::StopHandler(..) | Command::StopHost(_) => {
             return Ok(None);

@@ -1,9 +1,10 @@
 //! Tries a handler on dead letters. It is compiled and runs on a thread of its own, so that it delays
 //! neither the screen nor a host; the store is read here.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
+use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
 
 use super::notices::{done, failed};
@@ -11,8 +12,8 @@ use super::tasks::{begin, busy};
 use super::{Notice, Shared, lock, scan};
 use crate::control::dead_try::LOG_MAX;
 use crate::control::{
-    Answer, LISTED_PAYLOAD_MAX, Letters, LoadHandler, TRIED_MAX, Trial, TrialEnd, TriedLetter,
-    call_of,
+    Answer, LISTED_PAYLOAD_MAX, Letters, LoadHandler, TRIED_MAX, Trial, TrialEnd, TrialRequest,
+    TriedLetter, call_of,
 };
 use crate::message::{Attempt, HistoryEntry, MessageId, QueueName, Record};
 use crate::runtime::{Call, Report};
@@ -22,26 +23,34 @@ use crate::text::{cut, printable};
 /// Begins a trial beside the commands, unless another task is under way.
 pub(super) fn start(
     shared: &Arc<Shared>,
-    queue: QueueName,
-    (letters, file): (Letters, PathBuf),
+    request: TrialRequest,
     notices: &mpsc::UnboundedSender<Notice>,
 ) -> Option<Notice> {
     let Some(loader) = shared.controller.handlers.clone() else {
-        return Some(failed("no handler can be tried here"));
+        let refusal = failed("no handler can be tried here");
+        return Some(refuse(shared, request.number, refusal));
     };
     let stops = match begin(shared, "trying", None) {
         Ok(stops) => stops,
-        Err(other) => return Some(busy(other)),
+        Err(other) => return Some(refuse(shared, request.number, busy(other))),
     };
-    let name = printable(&file.display().to_string()).into_owned();
-    *lock(&shared.trial) = Some(Arc::new(Trial::new(queue.clone(), name.clone())));
+    let name = printable(&request.file.display().to_string()).into_owned();
+    *lock(&shared.trial) = Some(Arc::new(Trial::new(&request, name.clone())));
     let (shared, notices) = (Arc::clone(shared), notices.clone());
     tokio::spawn(async move {
-        let trying = carry_out(&shared, &queue, letters, (loader, file));
+        let (running, mut has_ended) = oneshot::channel();
+        let trying = carry_out(&shared, request, (loader, running));
         let end = tokio::select! {
             end = trying => end,
             () = shared.stopped(stops) => TrialEnd::Stopped,
         };
+        // The thread has memory and a core for itself: the next one begins after it has ended.
+        if let Err(TryRecvError::Empty) = has_ended.try_recv() {
+            if end == TrialEnd::Stopped && is_compiling(&shared) {
+                let _ = notices.send(done("the trial stops once its handler is compiled"));
+            }
+            let _ = has_ended.await;
+        }
         lock(&shared.task).take();
         let notice = said(&shared, &name, &end);
         change(&shared, |trial| trial.end = Some(end));
@@ -49,6 +58,18 @@ pub(super) fn start(
         shared.changed.notify_one();
     });
     None
+}
+
+/// Notes that a trial is not begun, so that no other is taken for it.
+fn refuse(shared: &Shared, number: u64, refusal: Notice) -> Notice {
+    *lock(&shared.refused_trial) = Some((number, refusal.text.as_str().into()));
+    shared.changed.notify_one();
+    refusal
+}
+
+fn is_compiling(shared: &Shared) -> bool {
+    let trial = lock(&shared.trial).clone();
+    trial.is_some_and(|trial| trial.digest.is_none())
 }
 
 /// What an operator is told of the end.
@@ -69,19 +90,30 @@ fn change(shared: &Shared, change: impl FnOnce(&mut Trial)) {
     }
 }
 
+/// `running` is dropped when the thread has ended.
 async fn carry_out(
     shared: &Shared,
-    queue: &QueueName,
-    letters: Letters,
-    handler: (Arc<dyn LoadHandler>, PathBuf),
+    request: TrialRequest,
+    (loader, running): (Arc<dyn LoadHandler>, oneshot::Sender<()>),
 ) -> TrialEnd {
-    let ids = match chosen(shared, queue, letters).await {
+    let TrialRequest {
+        queue,
+        letters,
+        file,
+        ..
+    } = request;
+    let ids = match chosen(shared, &queue, letters).await {
         Ok(ids) => ids,
         Err(error) => return TrialEnd::Failed(error.to_string()),
     };
     change(shared, |trial| trial.meant = Some(ids.len()));
     shared.changed.notify_one();
-    let runner = match Runner::start(handler, queue.clone()).await {
+    let of = queue.clone();
+    let started = Runner::start(
+        move |ready, runs| serve(&*loader, (file.as_path(), &of), ready, runs),
+        running,
+    );
+    let runner = match started.await {
         Ok((runner, digest)) => {
             change(shared, |trial| trial.digest = Some(digest));
             runner
@@ -92,7 +124,7 @@ async fn carry_out(
         task.total = Some(ids.len().min(TRIED_MAX) as u64);
     }
     for id in ids.into_iter().take(TRIED_MAX) {
-        let tried = match try_one(shared, queue, id, &runner).await {
+        let tried = match try_one(shared, &queue, id, &runner).await {
             Ok(tried) => tried,
             Err(error) => return TrialEnd::Failed(error),
         };
@@ -180,17 +212,23 @@ struct Runner {
     runs: mpsc::UnboundedSender<Run>,
 }
 
+/// Says that the handler is loaded, with its digest, or why it is not.
+type Ready = oneshot::Sender<Result<String, String>>;
+
 impl Runner {
     /// Starts it, and waits until the handler is loaded. The second is the handler's digest.
     async fn start(
-        (loader, file): (Arc<dyn LoadHandler>, PathBuf),
-        queue: QueueName,
+        serve: impl FnOnce(Ready, mpsc::UnboundedReceiver<Run>) + Send + 'static,
+        running: oneshot::Sender<()>,
     ) -> Result<(Self, String), String> {
         let (runs, waiting) = mpsc::unbounded_channel();
         let (ready, is_ready) = oneshot::channel();
         std::thread::Builder::new()
             .name("trial".to_owned())
-            .spawn(move || serve(&*loader, (file.as_path(), &queue), ready, waiting))
+            .spawn(move || {
+                serve(ready, waiting);
+                drop(running);
+            })
             .map_err(|error| format!("no thread to try a handler: {error}"))?;
         let digest = is_ready.await.map_err(|_| ended())?;
         Ok((Self { runs }, digest?))
@@ -211,7 +249,7 @@ fn ended() -> String {
 fn serve(
     loader: &dyn LoadHandler,
     (file, queue): (&Path, &QueueName),
-    ready: oneshot::Sender<Result<String, String>>,
+    ready: Ready,
     mut waiting: mpsc::UnboundedReceiver<Run>,
 ) {
     let threads = tokio::runtime::Builder::new_current_thread()

@@ -68,7 +68,7 @@ impl Screen for Dead {
 
     fn scope(&self, state: &State) -> Scope {
         match state.group {
-            _ if state.is_trial_open => TRIAL,
+            _ if state.open_trial.is_some() => TRIAL,
             Some(_) => LETTERS,
             None => GROUPS,
         }
@@ -84,7 +84,7 @@ impl Screen for Dead {
     }
 
     fn line_count(&self, state: &State) -> Option<usize> {
-        if state.is_trial_open {
+        if state.open_trial.is_some() {
             return Some(state.trial().map_or(0, |trial| trial.tried.len()));
         }
         if state.group.is_some() {
@@ -95,7 +95,7 @@ impl Screen for Dead {
     }
 
     fn line_key<'s>(&self, state: &'s State, line: usize) -> Option<&'s str> {
-        if state.is_trial_open {
+        if state.open_trial.is_some() {
             return Some(state.trial()?.tried.get(line)?.id.as_str());
         }
         if state.group.is_some() {
@@ -105,7 +105,7 @@ impl Screen for Dead {
     }
 
     fn current(&self, state: &State) -> Option<(QueueName, MessageId)> {
-        if state.is_trial_open {
+        if state.open_trial.is_some() {
             let trial = state.trial()?;
             let one = trial.tried.get(state.selected)?;
             return Some((trial.queue.clone(), one.id.clone()));
@@ -127,7 +127,7 @@ impl Screen for Dead {
     }
 
     fn act(&self, state: &mut State, action: Action) -> Option<Vec<Effect>> {
-        if state.is_trial_open {
+        if state.open_trial.is_some() {
             return trial::act(state, action);
         }
         let is_by_reason = state.group.is_none();
@@ -152,7 +152,7 @@ impl Screen for Dead {
 
     fn draw(&self, state: &mut State, now: Instant, area: Rect, buffer: &mut Buffer) {
         let reason = match &state.group {
-            _ if state.is_trial_open => return trial::draw(state, now, area, buffer),
+            _ if state.open_trial.is_some() => return trial::draw(state, now, area, buffer),
             None => return groups::draw(state, now, area, buffer),
             Some(Reasons::All) => "all dead letters",
             Some(Reasons::One(reason)) => reason,

@@ -16,7 +16,7 @@ struct Place {
     list: usize,
     filter: Filter,
     group: Option<Reasons>,
-    is_trial_open: bool,
+    open_trial: Option<u64>,
     line: (usize, usize),
     anchor: Option<String>,
 }
@@ -30,7 +30,7 @@ impl Place {
             && self.list == other.list
             && self.filter == other.filter
             && self.group == other.group
-            && self.is_trial_open == other.is_trial_open
+            && self.open_trial == other.open_trial
     }
 }
 
@@ -52,7 +52,7 @@ impl State {
             list: self.state,
             filter: self.filter.clone(),
             group: self.group.clone(),
-            is_trial_open: self.is_trial_open,
+            open_trial: self.open_trial,
             line: (self.offset, self.selected),
             anchor: self.anchor.clone(),
         }
@@ -91,7 +91,7 @@ impl State {
         self.state = place.list;
         self.filter = place.filter;
         self.group = place.group;
-        self.is_trial_open = place.is_trial_open;
+        self.open_trial = place.open_trial;
         (self.offset, self.selected) = place.line;
         self.anchor = place.anchor;
         if let Some((queue, id)) = place.opened {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use super::Effect;
-use crate::control::{Command, Letters, Line};
+use crate::control::{Command, Letters, Line, TrialRequest};
 use crate::dashboard::keymap::Action;
 use crate::dashboard::prompt::{CommandParser, Kind, Named, Prompt};
 use crate::dashboard::screens::{self, Dead, Messages};
@@ -230,16 +230,22 @@ impl State {
 
     /// Begins a trial and shows it.
     fn begin_trial(&mut self, queue: QueueName, letters: Letters, file: PathBuf) -> Vec<Effect> {
-        let typed = file.display().to_string();
-        self.tried = Some((typed, (queue.clone(), letters.clone())));
+        let number = self.tried.as_ref().map_or(1, |last| last.number + 1);
+        let request = TrialRequest {
+            number,
+            queue,
+            letters,
+            file,
+        };
+        self.tried = Some(request.clone());
         if self.screen.name() != Dead.name() {
             self.show(&Dead);
         }
         self.opened = None;
-        self.is_trial_open = true;
+        self.open_trial = Some(number);
         self.notice = None;
         self.first_page();
-        vec![Effect::Command(Command::Try(queue, letters, file))]
+        vec![Effect::Command(Command::Try(request))]
     }
 
     fn obey(&mut self, line: Line, now: Instant) -> Vec<Effect> {
@@ -253,11 +259,9 @@ impl State {
                     );
                     return Vec::new();
                 }
-                if let Command::Try(queue, letters, file) = command {
-                    return self.begin_trial(queue, letters, file);
-                }
                 return self.ask_if_many(command);
             }
+            Line::Try(queue, letters, file) => return self.begin_trial(queue, letters, file),
             Line::Open(id) => {
                 if let Some(queue) = self.queue.clone() {
                     self.open(queue, id);

@@ -14,8 +14,7 @@ impl State {
         if self.modal.take().is_some() || self.opened.take().is_some() {
             return;
         }
-        if self.is_trial_open {
-            self.is_trial_open = false;
+        if self.open_trial.take().is_some() {
             self.first_page();
         } else if !self.marks.is_empty() {
             self.marks.clear();
@@ -46,7 +45,7 @@ impl State {
         if let Some(next) = queues.get(at.map_or(0, |at| (at + 1) % queues.len())) {
             self.queue = Some(next.name.clone());
             self.group = None;
-            self.is_trial_open = false;
+            self.open_trial = None;
             self.first_page();
         }
     }

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use dqhost::control::{
-    Answer, Counts, DueAhead, DueSpan, FailedAt, FailedSample, Group, HostInfo, InFlightDelivery,
-    Line, LogLevel, LogRing, Overview, OwnHost, Quantiles, Query, QueryResult, QueueReport,
-    QueueView, Searched, SeenHost, Snapshot, Stage, Summary, Totals, Trend, Trial, TrialEnd,
-    TriedLetter,
+    Answer, Counts, DueAhead, DueSpan, FailedAt, FailedSample, Filter, Group, HostInfo,
+    InFlightDelivery, Letters, Line, LogLevel, LogRing, Overview, OwnHost, Quantiles, Query,
+    QueryResult, QueueReport, QueueView, Searched, SeenHost, Snapshot, Stage, Summary, Totals,
+    Trend, Trial, TrialEnd, TriedLetter,
 };
 use dqhost::dashboard::update::{Effect, Event};
 use dqhost::dashboard::{CommandParser, Named, Settings, State, Theme, screens};
@@ -237,6 +237,8 @@ fn trial() -> Trial {
         }
     };
     Trial {
+        number: 1,
+        letters: Letters::Matching(Filter::default()),
         queue: "orders".parse().unwrap(),
         file: "/srv/new/orders.wasm".to_owned(),
         digest: Some("fe".repeat(32)),

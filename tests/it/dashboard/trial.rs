@@ -1,20 +1,25 @@
 //! Another handler is tried on dead letters: it changes nothing, delays nobody and can be stopped.
 
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dqhost::control::controller::Controller;
 use dqhost::control::{
     Answer, Command, Filter, Letters, LoadHandler, LoadedHandler, LogRing, TRIED_MAX, TrialEnd,
+    TrialRequest,
 };
+use dqhost::dashboard::picture;
 use dqhost::message::{Attempt, NewMessage, QueueName};
 use dqhost::runtime::{HandlerError, Limits, Permissions, Runtime};
 use dqhost::store::sqlite::{SqliteOptions, SqliteStore};
 use dqhost::store::{First, Reservation, Settlement, Store};
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
+use super::sample::{Sample, theme};
 use super::tty::Tty;
 use crate::support::{RedisServer, eventually, guest, run, stats, stdout};
 
@@ -180,6 +185,29 @@ impl LoadHandler for Loads {
     }
 }
 
+/// Loads when it is told to.
+struct LoadsLater {
+    has_begun: UnboundedSender<()>,
+    may_end: Mutex<Receiver<()>>,
+}
+
+impl LoadHandler for LoadsLater {
+    fn load(&self, file: &Path, queue: &QueueName) -> Result<LoadedHandler, HandlerError> {
+        self.has_begun.send(()).unwrap();
+        self.may_end.lock().unwrap().recv().unwrap();
+        Loads.load(file, queue)
+    }
+}
+
+fn request(number: u64, queue: &QueueName, letters: Letters, file: PathBuf) -> TrialRequest {
+    TrialRequest {
+        number,
+        queue: queue.clone(),
+        letters,
+        file,
+    }
+}
+
 async fn dead_letters(store: &dyn Store, queue: &QueueName, number: usize) {
     let messages: Vec<NewMessage> = (0..number).map(|_| NewMessage::new("x")).collect();
     store.send(queue, &messages).await.unwrap();
@@ -225,7 +253,7 @@ async fn a_trial_runs_so_many_and_says_that_there_are_more() {
     };
     let (mut channels, _handle) = controller.open(Arc::new(LogRing::default()));
     let all = Letters::Matching(Filter::default());
-    let command = Command::Try(queue.clone(), all, guest("noop"));
+    let command = Command::Try(request(1, &queue, all, guest("noop")));
     channels.commands.send(command).unwrap();
     let notice = channels.notices.recv().await.unwrap();
     assert!(!notice.failed, "{notice:?}");
@@ -247,4 +275,106 @@ async fn a_trial_runs_so_many_and_says_that_there_are_more() {
         store.counts(&queue).await.unwrap().dead,
         TRIED_MAX as u64 + 1
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trial_that_is_stopped_keeps_its_place_until_its_compiler_has_ended() {
+    let store = SqliteStore::open(&SqliteOptions::memory()).await.unwrap();
+    let store: Arc<dyn Store> = Arc::new(store);
+    let queue: QueueName = "q".parse().unwrap();
+    dead_letters(&*store, &queue, 2).await;
+    let (has_begun, mut begun) = unbounded_channel();
+    let (end, may_end) = channel();
+    let controller = Controller {
+        store,
+        queues: vec![queue.clone()],
+        host: None,
+        read_only: true,
+        handlers: Some(Arc::new(LoadsLater {
+            has_begun,
+            may_end: Mutex::new(may_end),
+        })),
+    };
+    let (mut channels, _handle) = controller.open(Arc::new(LogRing::default()));
+    let commands = channels.commands.clone();
+    let ask = |number| {
+        let all = Letters::Matching(Filter::default());
+        let request = request(number, &queue, all, guest("noop"));
+        commands.send(Command::Try(request)).unwrap();
+    };
+    ask(1);
+    begun.recv().await.unwrap();
+    commands.send(Command::StopTask).unwrap();
+    let notice = channels.notices.recv().await.unwrap();
+    assert!(
+        notice.text.contains("stops once its handler is compiled"),
+        "{notice:?}"
+    );
+    // Another one is not begun, and nothing else is shown in its place.
+    ask(2);
+    let notice = channels.notices.recv().await.unwrap();
+    assert!(
+        notice.failed && notice.text.contains("wait for the end of trying"),
+        "{notice:?}"
+    );
+    let refused = |snapshot: &Arc<dqhost::control::Snapshot>| snapshot.refused_trial.is_some();
+    let snapshot = Arc::clone(&*channels.snapshots.wait_for(refused).await.unwrap());
+    let (number, why) = snapshot.refused_trial.as_ref().unwrap();
+    assert_eq!((*number, &**why), (2, notice.text.as_str()));
+    assert_eq!(snapshot.trial.as_ref().unwrap().number, 1);
+    assert!(snapshot.task.is_some());
+    end.send(()).unwrap();
+    let notice = channels.notices.recv().await.unwrap();
+    assert!(notice.text.contains("stopped: "), "{notice:?}");
+    // Then there is room for it.
+    ask(3);
+    end.send(()).unwrap();
+    let notice = channels.notices.recv().await.unwrap();
+    assert!(notice.text.contains("acks 2 of 2"), "{notice:?}");
+}
+
+#[test]
+fn a_trial_that_was_not_begun_shows_and_redrives_no_other() {
+    for size in [(120, 40), (80, 24), (40, 10)] {
+        let mut sample = Sample::new(theme(), size);
+        let shown = |sample: &mut Sample| picture(&mut sample.state, sample.now).text();
+        sample.type_in("3jtx");
+        sample.enter();
+        assert!(shown(&mut sample).contains("acks"));
+        // The next one is about something else, and the store still tells of the first.
+        sample.type_in("ty");
+        sample.enter();
+        let text = shown(&mut sample);
+        assert!(
+            text.contains("beginning") && !text.contains("acks"),
+            "{text}"
+        );
+        sample.type_in("r");
+        assert!(!sample.state.has_question());
+        assert_eq!(sample.state.current(), None);
+        sample.change(|snapshot| {
+            let why = "wait for the end of redriving, or stop it with S";
+            snapshot.refused_trial = Some((2, why.into()));
+        });
+        let text = shown(&mut sample);
+        assert!(text.contains("this trial was not begun: wait"), "{text}");
+        sample.type_in("r");
+        assert!(!sample.state.has_question());
+        // What was there before still is, and can be redriven.
+        sample.type_in("<");
+        assert!(shown(&mut sample).contains("acks"));
+        sample.type_in("r");
+        assert!(sample.state.has_question());
+        // One that another has replaced is told to be gone.
+        let mut sample = Sample::new(theme(), size);
+        sample.type_in("3jtx");
+        sample.enter();
+        sample.change(|snapshot| {
+            let mut other = (**snapshot.trial.as_ref().unwrap()).clone();
+            other.number = 2;
+            snapshot.trial = Some(Arc::new(other));
+        });
+        let text = shown(&mut sample);
+        assert!(text.contains("is not kept any more"), "{text}");
+    }
 }

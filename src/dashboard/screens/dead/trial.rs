@@ -28,7 +28,10 @@ pub(super) fn act(state: &mut State, action: Action) -> Option<Vec<Effect>> {
     match action {
         Action::Redrive => redrive(state),
         Action::Try => {
-            if let Some((_, (queue, letters))) = state.tried.clone() {
+            let shown = state.trial();
+            let shown = shown.map(|trial| (trial.queue.clone(), trial.letters.clone()));
+            let asked = state.tried.clone().map(|last| (last.queue, last.letters));
+            if let Some((queue, letters)) = shown.or(asked) {
                 state.ask_for_handler(queue, letters);
             }
         }
@@ -98,13 +101,14 @@ pub(super) fn draw(state: &State, now: Instant, area: Rect, buffer: &mut Buffer)
     let area = frame(theme, "Trial: nothing is changed", area, buffer);
     let width = usize::from(area.width);
     let Some(trial) = trial else {
-        return put(vec![Line::styled("beginning…", theme.dim())], area, buffer);
+        let lines = match state.why_no_trial() {
+            None => vec![Line::styled("beginning…", theme.dim())],
+            Some(why) => styled(wrapped(&why, width, false), theme.warn()),
+        };
+        return put(lines, area, buffer);
     };
     if let Some(TrialEnd::Failed(error)) = &trial.end {
-        let mut lines = wrapped(error, width, false);
-        for line in &mut lines {
-            line.style = theme.bad();
-        }
+        let lines = styled(wrapped(error, width, false), theme.bad());
         return put(lines, area, buffer);
     }
     // The selected line stays in sight.
@@ -116,6 +120,13 @@ pub(super) fn draw(state: &State, now: Instant, area: Rect, buffer: &mut Buffer)
     let rows = trial.tried.iter().enumerate().skip(first);
     lines.extend(rows.map(|(at, one)| line(theme, one, at == state.selected, width)));
     put(lines, area, buffer);
+}
+
+fn styled(mut lines: Vec<Line<'static>>, style: Style) -> Vec<Line<'static>> {
+    for line in &mut lines {
+        line.style = style;
+    }
+    lines
 }
 
 /// How many the handler acks, and what became of the others.
