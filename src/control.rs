@@ -19,17 +19,19 @@ pub use self::ended::{
 };
 pub use self::filter::{Filter, FilterError};
 pub use self::groups::{Group, Trend};
+pub use self::history::{EndedLine, HISTORY_MAX, HandlerHistory, History};
 pub use self::known::{is_known, not_there};
 pub use self::logs::{LogLevel, LogLine, LogRing};
 pub use self::prefix::{
     CANDIDATES_MAX, Candidates, PREFIX_LOOKED_AT_MAX, candidates, prefix_of_id,
 };
+pub use self::query::{Query, QueryResult, Searched};
 pub use self::reason::{group_of, reason_of};
 pub use self::redrive_to::redrive_to;
 pub use self::scan::dead_ids;
 pub use self::walk::{Match, WHOLE_PAYLOAD, Walk, matching};
 pub use crate::host::{InFlightDelivery, Quantiles, QueueReport, Stage, Summary};
-use crate::message::{Due, MessageId, NewMessage, QueueName, Record, State};
+use crate::message::{Due, MessageId, NewMessage, QueueName};
 pub use crate::store::{
     Counts, DUE_SPANS_MAX, DueAhead, DueSpan, End, Ended, FailedAt, FailedSample, HostInfo,
     Overview, SeenHost, Totals,
@@ -40,9 +42,11 @@ mod dead_try;
 mod ended;
 mod filter;
 mod groups;
+mod history;
 mod known;
 mod logs;
 mod prefix;
+mod query;
 mod reason;
 mod redrive_to;
 mod scan;
@@ -148,103 +152,6 @@ pub struct OwnHost {
     pub drained_by: Option<Instant>,
     /// What it did so far.
     pub summary: Summary,
-}
-
-/// What the screen wants to see beside the overview.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Query {
-    /// Nothing.
-    Nothing,
-    /// A page of one state.
-    Messages {
-        /// The queue.
-        queue: QueueName,
-        /// The state.
-        state: State,
-        /// Matching messages to pass over, and how many to show.
-        offset: usize,
-        /// See above.
-        limit: usize,
-        /// Which.
-        filter: Filter,
-    },
-    /// Dead letters by reason.
-    Groups {
-        /// The queue.
-        queue: QueueName,
-        /// Which.
-        filter: Filter,
-    },
-    /// One message.
-    Message {
-        /// The queue.
-        queue: QueueName,
-        /// The message.
-        id: MessageId,
-    },
-    /// When pending messages fall due.
-    Due {
-        /// The queue.
-        queue: QueueName,
-        /// The length of a span, and how many.
-        span: Duration,
-        /// See above.
-        spans: usize,
-    },
-}
-
-/// What was there to see.
-#[derive(Debug, Clone, PartialEq)]
-pub enum QueryResult {
-    /// Nothing was asked for, or not found yet.
-    Nothing,
-    /// An answer to [`Query::Messages`].
-    Messages {
-        /// What was asked.
-        query: Query,
-        /// The page.
-        records: Arc<Vec<Record>>,
-        /// True when there are more behind it, or may be.
-        more: bool,
-        /// How far a search for them is.
-        searched: Searched,
-    },
-    /// An answer to [`Query::Groups`].
-    Groups {
-        /// What was asked.
-        query: Query,
-        /// The most frequent first.
-        groups: Arc<Vec<Group>>,
-        /// How far the search for them is.
-        searched: Searched,
-    },
-    /// An answer to [`Query::Message`]; without a record when no such message is there any more.
-    Message {
-        /// What was asked.
-        query: Query,
-        /// All that is known of it.
-        record: Option<Arc<Record>>,
-        /// How it ended, if it has and that is kept.
-        ended: Option<Arc<Ended>>,
-    },
-    /// An answer to [`Query::Due`].
-    Due {
-        /// What was asked.
-        query: Query,
-        /// When they fall due; or why this user of the store is not told.
-        ahead: Result<Arc<DueAhead>, String>,
-    },
-}
-
-/// How far a search is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Searched {
-    /// At the end, or nothing had to be searched.
-    All,
-    /// The page is full, after so many messages.
-    Enough(usize),
-    /// So many were looked at, and it goes on.
-    SoFar(usize),
 }
 
 /// What is done to many dead letters.

@@ -130,6 +130,7 @@ mod tests {
             end: End::Acked,
             attempt: 1,
             duration_ms: 12,
+            due_at_ms: None,
             host: "h\x1b1".to_owned(),
             handler: String::new(),
             class: String::new(),

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use super::{
     Channels, Command, LoadHandler, LogRing, Notice, OwnHost, Query, QueryResult, QueueView,
-    Searched, Snapshot, Stage, TaskView, Trial, scan,
+    Snapshot, Stage, TaskView, Trial, scan,
 };
 use crate::host::Monitor;
 use crate::message::QueueName;
@@ -142,27 +142,6 @@ impl Controller {
         snapshot.read_at = Some(Instant::now());
         snapshot.result = answer(&*self.store, wants(&snapshot)).await?;
         Ok(snapshot)
-    }
-}
-
-impl QueryResult {
-    fn is_under_way(&self) -> bool {
-        let (Self::Messages { searched, .. } | Self::Groups { searched, .. }) = self else {
-            return false;
-        };
-        matches!(searched, Searched::SoFar(_))
-    }
-
-    /// What it answers.
-    #[must_use]
-    pub fn query(&self) -> &Query {
-        match self {
-            Self::Nothing => &Query::Nothing,
-            Self::Messages { query, .. }
-            | Self::Groups { query, .. }
-            | Self::Message { query, .. }
-            | Self::Due { query, .. } => query,
-        }
     }
 }
 

@@ -63,9 +63,15 @@ pub async fn ended_candidates(
     Ok(found)
 }
 
-/// What of it a filter looks at: the id, the class and the reason. An acked message has the class `acked`.
+/// What of it a filter looks at: the id, the class and the reason, and as headers its `host` and its
+/// `handler`. An acked message has the class `acked`.
 #[must_use]
 pub fn ended_matches(filter: &Filter, ended: &Ended) -> bool {
+    filter.matches(&as_record(ended))
+}
+
+/// A dead letter of which as much is known.
+pub(super) fn as_record(ended: &Ended) -> Record {
     let class = match ended.end {
         End::Acked => ended.end.as_str().to_owned(),
         End::Died => ended.class.clone(),
@@ -80,16 +86,19 @@ pub fn ended_matches(filter: &Filter, ended: &Ended) -> bool {
         handler: ended.handler.clone(),
         log: String::new(),
     };
-    filter.matches(&Record {
+    Record {
         id: ended.id.clone(),
         state: State::Dead,
         at_ms: Some(ended.at_ms),
         attempts: ended.attempt,
         retries_left: 0,
-        headers: Vec::new(),
+        headers: vec![
+            ("host".to_owned(), ended.host.clone()),
+            ("handler".to_owned(), ended.handler.clone()),
+        ],
         history: vec![HistoryEntry::Attempt(attempt)],
         payload: None,
-    })
+    }
 }
 
 /// How long the handler ran, in whole milliseconds and more.
@@ -148,6 +157,7 @@ mod tests {
             end,
             attempt: 2,
             duration_ms: 12,
+            due_at_ms: None,
             host: "h1".to_owned(),
             handler: "ab".to_owned(),
             class: class.to_owned(),

@@ -2,7 +2,7 @@
 //! frame passes [`Theme::finish`](super::theme::Theme::finish) on its way to the terminal.
 //!
 //! ```text
-//! dqhost [1 Overview] 2 Messages  3 Dead 412  4 In flight 3/16  5 Log
+//! dqhost [1 Overview] 2 Messages  3 Dead 412  4 In flight 3/16  5 History  6 Log
 //! ● live  sqlite:///home/me/.local/share/dqhost/dqhost.db   queue orders
 //! (the screen)
 //! (what became of the last command, or the prompt)

@@ -1,6 +1,7 @@
 //! The screens. A new one is a file that implements [`Screen`], and its lines in this one.
 
 mod dead;
+mod history;
 mod in_flight;
 mod list;
 mod log;
@@ -9,6 +10,8 @@ mod messages;
 mod overview;
 
 pub use dead::Dead;
+use in_flight::InFlight;
+use log::Log;
 pub use messages::Messages;
 
 use super::keymap::{AFTER_TABS, Action, BEFORE_TABS, Binding, Key, Scope, tab};
@@ -17,12 +20,13 @@ use crate::control::Query;
 use crate::message::{MessageId, QueueName};
 
 /// The tabs, in their order.
-pub const TABS: [&dyn Screen; 5] = [
+pub const TABS: [&dyn Screen; 6] = [
     &overview::Overview,
     &Messages,
-    &dead::Dead,
-    &in_flight::InFlight,
-    &log::Log,
+    &Dead,
+    &InFlight,
+    &history::History,
+    &Log,
 ];
 
 /// Their keys.
@@ -31,11 +35,12 @@ static TAB_KEYS: [Binding; TABS.len()] = [
     tab(&[Key::Char('2')], 2, "messages"),
     tab(&[Key::Char('3')], 3, "dead letters"),
     tab(&[Key::Char('4')], 4, "in flight"),
-    tab(&[Key::Char('5')], 5, "log"),
+    tab(&[Key::Char('5')], 5, "history"),
+    tab(&[Key::Char('6')], 6, "log"),
 ];
 
 /// All places where keys go.
-pub const PLACES: [Scope; 12] = [
+pub const PLACES: [Scope; 13] = [
     overview::SCOPE,
     messages::SCOPE,
     dead::GROUPS,
@@ -43,6 +48,7 @@ pub const PLACES: [Scope; 12] = [
     dead::TRIAL,
     message::SCOPE,
     in_flight::SCOPE,
+    history::SCOPE,
     log::SCOPE,
     Scope::Help,
     Scope::Confirm,

@@ -13,11 +13,11 @@ use super::prompt::Prompt;
 use super::rates::Rates;
 use super::theme::Theme;
 use crate::control::{
-    Filter, Group, LogRing, Notice, Query, QueryResult, QueueView, READ_EVERY, Searched, Snapshot,
-    Stage, TrialRequest,
+    Filter, LogRing, Notice, Query, QueueView, READ_EVERY, Snapshot, Stage, TrialRequest,
 };
-use crate::message::{MessageId, QueueName, Record, State as MessageState};
+use crate::message::{MessageId, QueueName, State as MessageState};
 
+mod answers;
 mod parts;
 mod places;
 mod question;
@@ -123,6 +123,8 @@ pub struct State {
     pub sort: usize,
     /// How far ahead due times are shown: the next minute, hour, day or week.
     pub reach: usize,
+    /// True if the table of handlers is not as it is at first: there, or not there.
+    pub is_by_handler: bool,
     /// The log.
     pub logs: Arc<LogRing>,
     /// Only what handlers printed.
@@ -171,6 +173,7 @@ impl State {
             zoom: 0,
             sort: 0,
             reach: 1,
+            is_by_handler: false,
             logs,
             guests_only: false,
             tabs: Vec::new(),
@@ -212,40 +215,8 @@ impl State {
             10.. => 6,
             _ => 4,
         };
-        usize::from(rows.saturating_sub(others)).max(1)
-    }
-
-    /// The page of messages, if it is there and the one that is wanted.
-    #[must_use]
-    pub fn records(&self) -> Option<(&[Record], bool, Searched)> {
-        match &self.snapshot.result {
-            QueryResult::Messages {
-                query,
-                records,
-                more,
-                searched,
-            } if *query == self.query => Some((records, *more, *searched)),
-            _ => None,
-        }
-    }
-
-    /// The dead letters by reason, if they are there.
-    #[must_use]
-    pub fn groups(&self) -> Option<(&[Group], Searched)> {
-        match &self.snapshot.result {
-            QueryResult::Groups {
-                query,
-                groups,
-                searched,
-            } if *query == self.query => Some((groups, *searched)),
-            _ => None,
-        }
-    }
-
-    /// The selected message of a list.
-    #[must_use]
-    pub fn selected_record(&self) -> Option<&Record> {
-        self.records()?.0.get(self.selected)
+        let rows = usize::from(rows.saturating_sub(others));
+        rows.saturating_sub(self.screen.rows_above(self)).max(1)
     }
 
     /// How many lines can be selected; none while they are not known.

@@ -206,7 +206,8 @@ impl State {
             && *query == self.query
         {
             opened.is_gone = record.is_none();
-            opened.ended.clone_from(ended);
+            // The list may have told it before, and it may be kept no longer.
+            opened.ended = ended.clone().or(opened.ended.take());
             if opened.is_gone && opened.end.is_none() {
                 opened.end = end_in_log(&self.logs, opened.id.as_str());
             }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, BorderType, Clear, Widget};
@@ -12,7 +12,10 @@ use super::rates::{Flow, Rates};
 use super::state::{COLUMNS_OF_PANELS, ROWS_OF_PANELS, ROWS_OF_STATUS_AND_KEYS};
 use super::theme::Theme;
 use crate::control::Overview;
-use crate::text::{cut, human_duration, printable, short_number};
+use crate::text::{cut, human_duration, printable, printable_json, short_number};
+
+/// From so many columns on what is selected is shown beside its list.
+const COLUMNS_OF_SPLIT: u16 = 120;
 
 /// Text from outside as a line of at most `width` columns, with a mark where it is cut.
 pub(super) fn safe(text: &str, width: usize) -> String {
@@ -144,6 +147,39 @@ pub(super) fn fitted(line: Line<'static>, width: usize) -> Line<'static> {
     Line::from(spans).style(line.style)
 }
 
+/// The lines of a text, made harmless and broken where they are longer than the screen.
+pub(super) fn wrapped(text: &str, width: usize, is_json: bool) -> Vec<Line<'static>> {
+    let width = width.max(10);
+    let mut lines = Vec::new();
+    for line in text.split('\n') {
+        let line = line
+            .strip_suffix('\r')
+            .unwrap_or(line)
+            .replace('\t', "    ");
+        let line = if is_json {
+            printable_json(&line)
+        } else {
+            printable(&line)
+        };
+        let mut part = String::new();
+        let mut used = 0;
+        for c in line.chars() {
+            let wide = columns(c.encode_utf8(&mut [0; 4]));
+            if used + wide > width {
+                // Between two words where one ends not far before.
+                let end = part.rfind(' ').filter(|at| part.len() - at < width / 2);
+                let rest = end.map_or(String::new(), |at| part.split_off(at + 1));
+                lines.push(Line::raw(std::mem::replace(&mut part, rest)));
+                used = columns(&part);
+            }
+            part.push(c);
+            used += wide;
+        }
+        lines.push(Line::raw(part));
+    }
+    lines
+}
+
 /// A box with a title, which leaves what is inside.
 pub(super) fn panel(theme: Theme, title: Line<'static>, area: Rect, buffer: &mut Buffer) -> Rect {
     let room = usize::from(area.width.saturating_sub(4));
@@ -168,6 +204,16 @@ pub(super) fn frame(theme: Theme, text: &str, area: Rect, buffer: &mut Buffer) -
         return area;
     }
     panel(theme, title(theme, text), area, buffer)
+}
+
+/// The place of a list, and that of what is selected where there is room for it.
+pub(super) fn split(area: Rect) -> (Rect, Option<Rect>) {
+    if area.width < COLUMNS_OF_SPLIT || area.height < ROWS_OF_PANELS - ROWS_OF_STATUS_AND_KEYS {
+        return (area, None);
+    }
+    let [list, beside] =
+        Layout::horizontal([Constraint::Percentage(56), Constraint::Fill(1)]).areas(area);
+    (list, Some(beside))
 }
 
 /// An empty box with a title on top of what is there; what is inside of it.

@@ -67,6 +67,7 @@ pub(crate) fn ended(ended: &Ended) -> Value {
         "at": rfc3339(ended.at_ms),
         "attempts": ended.attempt,
         "duration_ms": ended.duration_ms,
+        "due_at_ms": ended.due_at_ms,
         "host": ended.host,
         "handler": ended.handler,
         "class": some(&ended.class),

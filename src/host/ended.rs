@@ -17,6 +17,7 @@ pub(super) struct Note {
     pub at: Instant,
     pub attempt: u32,
     pub duration: Duration,
+    pub due_at_ms: Option<u64>,
     pub handler: Arc<Handler>,
     /// Class and reason, if it is dead.
     pub failure: Option<(String, String)>,
@@ -38,6 +39,7 @@ impl Note {
             end,
             attempt: self.attempt,
             duration_ms: u64::try_from(self.duration.as_millis()).unwrap_or(u64::MAX),
+            due_at_ms: self.due_at_ms,
             host: host.to_owned(),
             handler: self.handler.digest().to_owned(),
             class,

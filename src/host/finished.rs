@@ -24,6 +24,8 @@ pub(super) struct Finished {
     pub claim: Claim,
     pub attempt: u32,
     pub attempts_max: u32,
+    /// When this attempt became due, if it waited for a time.
+    pub due_at_ms: Option<u64>,
     pub report: Report,
     /// What ran.
     pub handler: Arc<Handler>,
@@ -92,6 +94,7 @@ impl Finished {
             at,
             attempt: self.attempt,
             duration: self.report.duration,
+            due_at_ms: self.due_at_ms,
             handler: self.handler,
             failure,
         })

@@ -321,6 +321,7 @@ impl QueueWorker {
                 claim: delivery.claim,
                 attempt: delivery.attempt,
                 attempts_max: delivery.attempts_max,
+                due_at_ms: delivery.due_at_ms,
                 report,
                 handler,
                 settlement: None,

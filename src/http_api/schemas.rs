@@ -91,6 +91,8 @@ pub(super) struct Ended {
     attempts: u32,
     /// How long the handler ran in the last attempt.
     duration_ms: u64,
+    /// Unix milliseconds at which that attempt became due, if it waited for a time.
+    due_at_ms: Option<u64>,
     /// The host that ran it.
     host: String,
     /// The SHA-256 of the handler that ran it.

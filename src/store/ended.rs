@@ -18,6 +18,9 @@ pub struct Ended {
     pub attempt: u32,
     /// How long the handler ran in that attempt.
     pub duration_ms: u64,
+    /// Unix milliseconds at which that attempt became due; none if it never waited for a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due_at_ms: Option<u64>,
     /// The host that ran it.
     pub host: String,
     /// The SHA-256 of the component that ran it, hexadecimal.
@@ -76,14 +79,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_kept_is_read_again(id in ".*", texts: [String; 4], at_ms: u64, numbers: (u32, u64), is_ack: bool) {
+        fn what_was_kept_is_read_again(id in ".*", texts: [String; 4], at_ms: u64, numbers: (u32, u64, Option<u64>), is_ack: bool) {
             let [host, handler, class, reason] = texts;
-            let (attempt, duration_ms) = numbers;
+            let (attempt, duration_ms, due_at_ms) = numbers;
             let ended = Ended {
                 id: id.into(),
                 at_ms,
                 end: if is_ack { End::Acked } else { End::Died },
-                attempt, duration_ms, host, handler, class, reason,
+                attempt, duration_ms, due_at_ms, host, handler, class, reason,
             };
             let line = format!("{at_ms} {}", ended.json());
             prop_assert_eq!(line.lines().count(), 1);

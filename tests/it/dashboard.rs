@@ -2,6 +2,7 @@
 
 mod dead;
 mod figures;
+mod fill;
 mod find;
 mod hostile;
 mod keys;

@@ -60,6 +60,10 @@ fn get_and_list_say_how_a_message_ended() {
         let at = ended["at_ms"].as_u64().unwrap();
         assert!((before..=now_ms()).contains(&at), "{ended}");
         assert!(ended["duration_ms"].is_u64(), "{ended}");
+        // It waited for its second attempt.
+        let due = ended["due_at_ms"].as_u64().unwrap();
+        assert!((before..=at).contains(&due), "{ended}");
+        assert_eq!(get(store, &once)["due_at_ms"], Value::Null);
         assert_eq!(ended["handler"].as_str().unwrap().len(), 64, "{ended}");
         assert_eq!(
             (&ended["class"], &ended["reason"]),

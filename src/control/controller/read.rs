@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Controller, Shared, lock};
-use crate::control::{Query, QueryResult, QueueView, READ_EVERY, Searched, how_ended, scan};
+use crate::control::{
+    Query, QueryResult, QueueView, READ_EVERY, Searched, history, how_ended, scan,
+};
 use crate::message::QueueName;
 use crate::store::{HOST_SILENCE, Store, StoreError, StoreResult};
 
@@ -167,6 +169,8 @@ async fn read_result(shared: &Shared, search: &mut Option<scan::Search>) -> Stor
         Query::Message { .. } if changed => Duration::ZERO,
         // Nobody sees a smaller part of a bar.
         Query::Due { span, .. } => (*span / 10).clamp(DUE_EVERY, DUE_AT_LEAST_EVERY),
+        // Hosts tell it a moment after the queue has changed.
+        Query::Ended { .. } => SEEN_EVERY,
         Query::Groups { .. } if changed => MANY_SEEN_EVERY.max(rest),
         Query::Messages { filter, .. } if changed && !filter.is_empty() => {
             MANY_SEEN_EVERY.max(rest)
@@ -234,6 +238,13 @@ pub(super) async fn answer(store: &dyn Store, query: Query) -> StoreResult<Query
                 ended,
                 query,
             }
+        }
+        Query::Ended { queue, filter } => {
+            let history = match history::read(store, queue, filter).await {
+                Err(error @ StoreError::Refused { .. }) => Err(error.to_string()),
+                history => Ok(Arc::new(history?)),
+            };
+            QueryResult::Ended { history, query }
         }
         Query::Due { queue, span, spans } => {
             let ahead = match store.due_ahead(queue, *span, *spans).await {

@@ -3,14 +3,16 @@
 use std::time::Instant;
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
 use super::message;
 use crate::control::{Filter, Query, SEARCHED_MAX, Searched};
-use crate::dashboard::state::{ROWS_OF_PANELS, ROWS_OF_STATUS_AND_KEYS, State};
-use crate::dashboard::widgets::{columns, frame, padded, put, row, safe, short, short_id, until};
+use crate::dashboard::state::State;
+use crate::dashboard::widgets::{
+    columns, frame, padded, put, row, safe, short, short_id, split, until,
+};
 use crate::message::{Record, State as MessageState};
 use crate::text::{payload, short_number};
 
@@ -19,9 +21,6 @@ const SHOWN_MAX: usize = 400;
 
 /// Columns of a time.
 pub(super) const TIME: usize = 14;
-
-/// From so many columns on the selected message is shown beside its list.
-const COLUMNS_OF_SPLIT: u16 = 120;
 
 /// A page of the messages in a state.
 pub(super) fn query(state: &State, listed: MessageState, filter: Filter) -> Query {
@@ -89,16 +88,6 @@ pub(super) fn draw(list: List, state: &State, now: Instant, area: Rect, buffer: 
         }
     }
     put(lines, area, buffer);
-}
-
-/// The place of a list, and that of what is selected where there is room for it.
-pub(super) fn split(area: Rect) -> (Rect, Option<Rect>) {
-    if area.width < COLUMNS_OF_SPLIT || area.height < ROWS_OF_PANELS - ROWS_OF_STATUS_AND_KEYS {
-        return (area, None);
-    }
-    let [list, beside] =
-        Layout::horizontal([Constraint::Percentage(56), Constraint::Fill(1)]).areas(area);
-    (list, Some(beside))
 }
 
 /// Columns of an id: all of it where there is room.

@@ -12,17 +12,19 @@ use crate::control::{End, LISTED_PAYLOAD_MAX, Query, ended_text};
 use crate::dashboard::keymap::{Action, Scope};
 use crate::dashboard::state::{Effect, Opened, PayloadView, Screen, State, scrolled};
 use crate::dashboard::theme::Theme;
-use crate::dashboard::widgets::{columns, frame, put, safe, until, wait};
+use crate::dashboard::widgets::{frame, put, safe, split, until, wait, wrapped};
 use crate::message::{Attempt, HistoryEntry, MessageId, QueueName, Record, State as MessageState};
-use crate::text::{hex, printable, printable_json};
+use crate::text::printable;
 
 mod json;
+mod payload;
+pub(super) mod timeline;
 
 /// Bytes of a payload that are shown.
 const SHOWN_MAX: usize = 64 * 1024;
 
-/// Bytes of a line in hexadecimal.
-const HEX_ROW: usize = 16;
+/// From so many columns on the timeline stands beside the message.
+const COLUMNS_OF_TIMELINE: u16 = 160;
 
 pub(super) const SCOPE: Scope = Scope::Screen(
     "One message",
@@ -94,11 +96,33 @@ fn draw(state: &mut State, now: Instant, area: Rect, buffer: &mut Buffer) {
     let Some(opened) = &mut state.opened else {
         return;
     };
+    let (area, beside) = if area.width < COLUMNS_OF_TIMELINE {
+        (area, None)
+    } else {
+        split(area)
+    };
+    if let Some(beside) = beside {
+        let area = frame(theme, "What happened", beside, buffer);
+        put(timeline(theme, opened, now_ms, area.width), area, buffer);
+    }
     let area = frame(theme, "Message", area, buffer);
     let mut lines = text(theme, opened, now_ms, usize::from(area.width));
+    if beside.is_none() {
+        lines.push(Line::default());
+        lines.extend(timeline(theme, opened, now_ms, area.width));
+    }
     let hidden = lines.len().saturating_sub(usize::from(area.height));
     opened.scroll = opened.scroll.min(hidden);
     put(lines.split_off(opened.scroll), area, buffer);
+}
+
+fn timeline(theme: Theme, opened: &Opened, now_ms: u64, width: u16) -> Vec<Line<'static>> {
+    let known = timeline::Known {
+        id: &opened.id,
+        record: opened.record.as_deref(),
+        ended: opened.ended.as_deref(),
+    };
+    known.lines(theme, now_ms, usize::from(width))
 }
 
 /// What a list knows of its selected message.
@@ -205,7 +229,7 @@ fn about(
         )));
     }
     lines.push(Line::default());
-    lines.extend(payload_lines(theme, record, (view, payload_max), width));
+    lines.extend(payload::lines(theme, record, (view, payload_max), width));
     lines.push(Line::default());
     lines.push(Line::styled("attempts, latest first", theme.dim()));
     if record.history.is_empty() {
@@ -251,113 +275,6 @@ fn facts(record: &Record, now_ms: u64) -> Vec<Line<'static>> {
         },
     );
     vec![Line::raw(state), Line::raw(left)]
-}
-
-fn payload_lines(
-    theme: Theme,
-    record: &Record,
-    (view, shown_max): (PayloadView, usize),
-    width: usize,
-) -> Vec<Line<'static>> {
-    let Some(bytes) = &record.payload else {
-        return vec![Line::styled(
-            "payload   missing from the store",
-            theme.bad(),
-        )];
-    };
-    let shown = &bytes[..bytes.len().min(shown_max)];
-    let as_text = || match std::str::from_utf8(shown) {
-        Ok(text) => Some(text.to_owned()),
-        Err(error) if error.error_len().is_none() => {
-            Some(String::from_utf8_lossy(&shown[..error.valid_up_to()]).into_owned())
-        }
-        Err(_) => None,
-    };
-    let is_beginning = shown_max == LISTED_PAYLOAD_MAX && bytes.len() >= shown_max;
-    let mut cut = bytes.len() > shown_max || is_beginning;
-    let (name, text) = match view {
-        PayloadView::Json => match json::indented(bytes, shown_max) {
-            Some((json, is_cut)) => {
-                cut |= is_cut;
-                ("JSON", Some(json))
-            }
-            None => ("text", as_text()),
-        },
-        PayloadView::Text => ("text", as_text()),
-        PayloadView::Hex => ("hexadecimal", None),
-    };
-    let name = if text.is_none() { "hexadecimal" } else { name };
-    let mut head = match (bytes.len(), is_beginning) {
-        (0, _) => "payload   empty".to_owned(),
-        (_, true) => format!("payload   as {name}"),
-        (length, false) => format!("payload   {length} bytes, as {name}"),
-    };
-    if cut {
-        let _ = write!(head, ", the first {shown_max}");
-    }
-    let mut lines = vec![Line::styled(head, theme.dim())];
-    match text {
-        Some(text) => lines.extend(wrapped(&text, width, name == "JSON")),
-        None => lines.extend(
-            shown
-                .chunks(HEX_ROW)
-                .enumerate()
-                .map(|(row, bytes)| hex_row(row, bytes)),
-        ),
-    }
-    lines
-}
-
-/// The lines of a text, made harmless and broken where they are longer than the screen.
-pub(super) fn wrapped(text: &str, width: usize, is_json: bool) -> Vec<Line<'static>> {
-    let width = width.max(10);
-    let mut lines = Vec::new();
-    for line in text.split('\n') {
-        let line = line
-            .strip_suffix('\r')
-            .unwrap_or(line)
-            .replace('\t', "    ");
-        let line = if is_json {
-            printable_json(&line)
-        } else {
-            printable(&line)
-        };
-        let mut part = String::new();
-        let mut columns = 0;
-        for c in line.chars() {
-            let wide = Span::raw(c.to_string()).width();
-            if columns + wide > width {
-                // Between two words where one ends not far before.
-                let end = part.rfind(' ').filter(|at| part.len() - at < width / 2);
-                let rest = end.map_or(String::new(), |at| part.split_off(at + 1));
-                lines.push(Line::raw(std::mem::replace(&mut part, rest)));
-                columns = self::columns(&part);
-            }
-            part.push(c);
-            columns += wide;
-        }
-        lines.push(Line::raw(part));
-    }
-    lines
-}
-
-fn hex_row(row: usize, bytes: &[u8]) -> Line<'static> {
-    let pairs: Vec<String> = bytes.iter().map(|byte| hex(&[*byte])).collect();
-    let text: String = bytes
-        .iter()
-        .map(|&byte| {
-            if (0x20..0x7f).contains(&byte) {
-                char::from(byte)
-            } else {
-                '.'
-            }
-        })
-        .collect();
-    Line::raw(format!(
-        "{:06x}  {:<47}  {text}",
-        row * HEX_ROW,
-        pairs.join(" ")
-    ))
 }
 
 fn attempt_lines(theme: Theme, attempt: &Attempt, now_ms: u64, width: usize) -> Vec<Line<'static>> {

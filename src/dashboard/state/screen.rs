@@ -41,6 +41,11 @@ pub trait Screen: fmt::Debug + Sync {
         Some(state.records()?.0.len())
     }
 
+    /// Rows above its list.
+    fn rows_above(&self, _state: &State) -> usize {
+        0
+    }
+
     /// What a line is about, to find it again when lines move.
     fn line_key<'s>(&self, state: &'s State, line: usize) -> Option<&'s str> {
         Some(state.records()?.0.get(line)?.id.as_str())

@@ -54,6 +54,7 @@ pub(crate) async fn what_ended_is_told_as_it_was_and_when_by_the_clock_of_the_st
 ) {
     send(store, "makes the queue", Due::NOW, 3).await;
     let died = Ended {
+        due_at_ms: Some(1_700_000_000_000),
         class: "rejected".to_owned(),
         reason: "no \"such\"\norder \u{e9}".to_owned(),
         ..ended("of another\nform {}", End::Died)

@@ -98,6 +98,7 @@ pub(crate) fn ended(id: &str, end: End) -> Ended {
         end,
         attempt: 2,
         duration_ms: 12,
+        due_at_ms: None,
         host: "host".to_owned(),
         handler: "ab12".to_owned(),
         class: String::new(),

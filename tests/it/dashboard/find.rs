@@ -27,7 +27,7 @@ fn queue(sample: &Sample) -> &str {
 #[test]
 fn the_prompt_lists_every_action_with_its_key() {
     for size in SIZES {
-        for keys in ["", "2", "3", "3\n", "3\n\n", "3tx\n", "4", "5"] {
+        for keys in ["", "2", "3", "3\n", "3\n\n", "3tx\n", "4", "5", "5\n", "6"] {
             let mut sample = Sample::new(theme(), size);
             for c in keys.chars() {
                 match c {
@@ -135,7 +135,7 @@ fn an_operator_goes_back_to_where_they_were_and_forward_again() {
     sample.type_in(">>");
     assert_eq!(place(&sample), seen[between]);
     // A step elsewhere is a new way.
-    sample.type_in("<5>");
+    sample.type_in("<6>");
     assert_eq!(place(&sample).0, "Log");
     sample.type_in("<<");
     assert_eq!(place(&sample), seen[between - 1]);
@@ -268,7 +268,7 @@ fn a_click_shows_a_tab_and_selects_and_opens_a_line() {
         );
         click(&mut sample, "> reports");
         assert_eq!(sample.state.screen.name(), "Messages");
-        for name in ["Dead", "In flight", "Log", "Overview", "Dead"] {
+        for name in ["Dead", "In flight", "History", "Log", "Overview", "Dead"] {
             let shown = text(&mut sample);
             let tabs = shown.lines().next().unwrap();
             let column = u16::try_from(tabs.find(name).unwrap()).unwrap();

@@ -100,7 +100,7 @@ fn look_at_all_of_it(tty: &mut Tty) {
     tty.wait_for("^S sends it");
     tty.keys("\x1b");
     tty.wait_until("the editor is left", |text| !text.contains("^S sends it"));
-    tty.keys("5");
+    tty.keys("6");
     tty.wait_for("dqhost.log");
     tty.keys(":send \x1b[200~");
     tty.keys(EVIL.split('\x1b').next().unwrap());

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use dqhost::control::{
-    Answer, Counts, DueAhead, DueSpan, FailedAt, FailedSample, Filter, Group, HostInfo,
-    InFlightDelivery, Letters, Line, LogLevel, LogRing, Overview, OwnHost, Quantiles, Query,
-    QueryResult, QueueReport, QueueView, Searched, SeenHost, Snapshot, Stage, Summary, Totals,
-    Trend, Trial, TrialEnd, TriedLetter,
+    Answer, Counts, DueAhead, DueSpan, End, Ended, FailedAt, FailedSample, Filter, Group, History,
+    HostInfo, InFlightDelivery, Letters, Line, LogLevel, LogRing, Overview, OwnHost, Quantiles,
+    Query, QueryResult, QueueReport, QueueView, Searched, SeenHost, Snapshot, Stage, Summary,
+    Totals, Trend, Trial, TrialEnd, TriedLetter,
 };
 use dqhost::dashboard::update::{Effect, Event};
 use dqhost::dashboard::{CommandParser, Named, Settings, State, Theme, screens};
@@ -402,6 +402,42 @@ fn groups() -> Vec<Group> {
     ]
 }
 
+/// How messages ended: a handler that took the place of another mends most of what failed.
+fn ended() -> Vec<Ended> {
+    let one = |number: u32| {
+        let n = u64::from(number);
+        let is_old = number > 60;
+        let failure = match number % 12 {
+            5 => ("timed-out", "no verdict within 5s"),
+            7 if is_old => ("nacked", "HTTP 503"),
+            1 | 9 if is_old => ("rejected", "order \u{1b}7 has no amount"),
+            _ => ("", ""),
+        };
+        let handler = if is_old {
+            "17074e1bab856d1d"
+        } else {
+            "c0ffee00c0ffee00"
+        };
+        Ended {
+            id: id(number),
+            at_ms: NOW_MS - n * n * 130,
+            end: if failure.0.is_empty() {
+                End::Acked
+            } else {
+                End::Died
+            },
+            attempt: 1 + number % 3,
+            duration_ms: if is_old { 40 + n } else { n % 9 },
+            due_at_ms: (number % 3 > 0).then_some(NOW_MS - n * n * 130 - 1500),
+            host: "5a6b7c8d-1111-4222-8333-444455556666".to_owned(),
+            handler: handler.repeat(4),
+            class: failure.0.to_owned(),
+            reason: failure.1.to_owned(),
+        }
+    };
+    (1..=150).map(one).collect()
+}
+
 /// What the store has of what is looked at.
 fn seen(query: &Query) -> QueryResult {
     let history = |number: u32| {
@@ -428,6 +464,10 @@ fn seen(query: &Query) -> QueryResult {
         Query::Groups { .. } => QueryResult::Groups {
             groups: Arc::new(groups()),
             searched: Searched::All,
+            query,
+        },
+        Query::Ended { filter, .. } => QueryResult::Ended {
+            history: Ok(Arc::new(History::of(ended(), true, filter))),
             query,
         },
         Query::Due { spans, .. } => {

@@ -2,9 +2,10 @@
 //! them anew.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyModifiers};
-use dqhost::control::{LogLevel, TrialEnd};
+use dqhost::control::{LogLevel, QueryResult, TrialEnd};
 use dqhost::dashboard::update::Event;
 use dqhost::dashboard::{Theme, picture};
 
@@ -119,8 +120,28 @@ screens! {
     in_flight: |sample| {
         sample.type_in("4j");
     };
-    log: |sample| {
+    history: |sample| {
+        sample.type_in("5jj");
+    };
+    history_by_handler: |sample| {
+        sample.type_in("5d");
+    };
+    history_filtered: |sample| {
+        sample.type_in("5/class:timed");
+        sample.enter();
+    };
+    a_message_of_the_history: |sample| {
         sample.type_in("5");
+        sample.change(|snapshot| {
+            let QueryResult::Ended { history: Ok(history), .. } = &mut snapshot.result else {
+                panic!("there is a history");
+            };
+            Arc::make_mut(history).lines[0].ended.id = "x".into();
+        });
+        sample.enter();
+    };
+    log: |sample| {
+        sample.type_in("6");
     };
     help: |sample| {
         sample.type_in("3?");
@@ -196,9 +217,14 @@ fn ascii_is_ascii() {
         ascii: true,
         ..theme()
     };
-    for keys in ["", "2", "3", "4", "5", "?"] {
+    for keys in ["", "2", "3", "4", "5", "5\n", "6", "?"] {
         let mut sample = Sample::new(theme, (120, 40));
-        sample.type_in(keys);
+        for c in keys.chars() {
+            match c {
+                '\n' => sample.enter(),
+                c => sample.type_in(&c.to_string()),
+            };
+        }
         let now = sample.now;
         let text = picture(&mut sample.state, now).text();
         assert!(text.is_ascii(), "{text}");
@@ -254,20 +280,40 @@ fn work(sample: &Sample) {
     }
 }
 
-/// The picture in the README is this frame. `DQHOST_UPDATE_PICTURE=1` (`make picture`) draws it anew.
+/// The pictures of the README and the book, and how their screens are reached.
+const PICTURES: [(&str, &str); 5] = [
+    ("dashboard", ""),
+    ("dashboard-messages", "2jj"),
+    ("dashboard-dead", "3j"),
+    ("dashboard-trial", "3jt/srv/new/orders.wasm\nj"),
+    ("dashboard-history", "5jjjj"),
+];
+
+/// The pictures are these frames. `DQHOST_UPDATE_PICTURE=1` (`make picture`) draws them anew.
 #[test]
-fn the_picture_of_the_readme_is_true() {
-    let mut sample = Sample::new(theme(), (120, 36));
-    work(&sample);
-    let now = sample.now;
-    let svg = picture(&mut sample.state, now).svg();
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/dashboard.svg");
-    if std::env::var_os("DQHOST_UPDATE_PICTURE").is_some() {
-        std::fs::write(&path, &svg).unwrap();
+fn the_pictures_of_the_docs_are_true() {
+    for (name, keys) in PICTURES {
+        let mut sample = Sample::new(theme(), (120, 36));
+        work(&sample);
+        for c in keys.chars() {
+            match c {
+                '\n' => sample.enter(),
+                c => sample.type_in(&c.to_string()),
+            };
+        }
+        let now = sample.now;
+        let svg = picture(&mut sample.state, now).svg();
+        let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+        let path = docs.join(format!("{name}.svg"));
+        if std::env::var_os("DQHOST_UPDATE_PICTURE").is_some() {
+            std::fs::write(&path, &svg).unwrap();
+        }
+        let kept = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            kept == svg,
+            "docs/{name}.svg is not what is drawn: run `make picture`"
+        );
+        let page = std::fs::read_to_string(docs.join("dashboard.md")).unwrap();
+        assert!(page.contains(&format!("({name}.svg)")), "{name}");
     }
-    let kept = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        kept == svg,
-        "docs/dashboard.svg is not what is drawn: run `make picture`"
-    );
 }

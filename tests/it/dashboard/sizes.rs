@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dqhost::control::{Counts, FailedAt, QueryResult, Snapshot, TaskView, Totals};
+use dqhost::control::{
+    Counts, Ended, FailedAt, Filter, History, QueryResult, Snapshot, TaskView, Totals,
+};
 use dqhost::dashboard::picture;
 use proptest::prelude::*;
 
@@ -21,12 +23,14 @@ const ONE_LINE: (u16, u16) = (300, 5);
 const VERSION: &str = "0.1.0";
 
 /// How the screens are reached.
-const SCREENS: [&str; 11] = [
-    "", "2", "2]]", "3", "3j", "3\n", "3\n\n", "3tx\n", "4", "5", "2\n",
+const SCREENS: [&str; 13] = [
+    "", "2", "2]]", "3", "3j", "3\n", "3\n\n", "3tx\n", "4", "5", "5\n", "6", "2\n",
 ];
 
 /// How what lies on top is.
-const ON_TOP: [&str; 8] = ["?", "3\nD", ":send", "3\n\ne", "/", "q", "3t", "3tx\nr"];
+const ON_TOP: [&str; 10] = [
+    "?", "3\nD", ":send", "3\n\ne", "/", "q", "3t", "3tx\nr", "5d", "5/x\n",
+];
 
 fn any_number() -> impl Strategy<Value = u64> {
     prop_oneof![
@@ -112,6 +116,21 @@ fn fill_result(result: &mut QueryResult, mut next: impl FnMut() -> u64) {
                 group.first_ms = next();
                 group.trend.add(next());
             }
+        }
+        QueryResult::Ended {
+            history: Ok(history),
+            ..
+        } => {
+            let mut latest: Vec<Ended> = (history.lines.iter())
+                .map(|line| line.ended.clone())
+                .collect();
+            for ended in &mut latest {
+                ended.attempt = u32::try_from(next() % (1 << 32)).unwrap();
+                ended.at_ms = next();
+                ended.duration_ms = next();
+                ended.due_at_ms = Some(next());
+            }
+            *history = Arc::new(History::of(latest, next() % 2 == 0, &Filter::default()));
         }
         QueryResult::Due {
             ahead: Ok(ahead), ..

@@ -49,7 +49,7 @@ fn pass(store: &str, payload: &str, count: usize, acked: u64) {
 /// once each, and SIGTERM ends the host. Later the terminal is read again, and is as it was.
 fn a_stalled_terminal_stops_nothing(store: &str) {
     let mut tty = host(store, &["--lease", "3s"]);
-    tty.keys("5");
+    tty.keys("6");
     tty.wait_for("dqhost.log");
     tty.stall();
     for round in 0..30 {
@@ -99,7 +99,7 @@ fn a_terminal_that_is_unread_for_minutes_stops_nothing() {
     let server = RedisServer::start();
     let url = server.url();
     let mut tty = host(&url, &["--lease", "3s", "--slots", "64"]);
-    tty.keys("5");
+    tty.keys("6");
     tty.wait_for("dqhost.log");
     tty.stall();
     let begin = Instant::now();

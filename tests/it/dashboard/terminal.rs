@@ -213,7 +213,7 @@ fn without_a_place_for_it_the_log_is_on_the_screen_only() {
     let env = [("XDG_STATE_HOME", "/proc/nowhere")];
     let mut tty = Tty::start_with(&store, &args, (100, 24), &env);
     tty.wait_for("> default");
-    tty.keys("5");
+    tty.keys("6");
     tty.wait_for("it is kept on this screen only");
     tty.wait_for("serving");
     tty.keys("q");
@@ -289,9 +289,9 @@ fn the_mouse_works_unless_it_is_left_to_the_terminal() {
         assert_eq!(is_told(&tty), on);
         // A click on the tab of the log.
         let text = tty.text();
-        let column = text.lines().next().unwrap().find("5 Log").unwrap() + 1;
+        let column = text.lines().next().unwrap().find("6 Log").unwrap() + 1;
         tty.keys(&format!("\x1b[<0;{column};1M\x1b[<0;{column};1m"));
-        tty.wait_for("[5 Log");
+        tty.wait_for("[6 Log");
         tty.keys("q");
         eventually("the mouse is given back", || {
             (is_told(&tty) == vt100::MouseProtocolMode::None).then_some(())

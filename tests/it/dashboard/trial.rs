@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use dqhost::control::controller::Controller;
 use dqhost::control::{
@@ -11,14 +10,15 @@ use dqhost::control::{
     TrialRequest,
 };
 use dqhost::dashboard::picture;
-use dqhost::message::{Attempt, NewMessage, QueueName};
+use dqhost::message::QueueName;
 use dqhost::runtime::{HandlerError, Limits, Permissions, Runtime};
+use dqhost::store::Store;
 use dqhost::store::sqlite::{SqliteOptions, SqliteStore};
-use dqhost::store::{First, Reservation, Settlement, Store};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
+use super::fill;
 use super::sample::{Sample, theme};
 use super::tty::Tty;
 use crate::support::{RedisServer, eventually, guest, run, stats, stdout};
@@ -209,32 +209,7 @@ fn request(number: u64, queue: &QueueName, letters: Letters, file: PathBuf) -> T
 }
 
 async fn dead_letters(store: &dyn Store, queue: &QueueName, number: usize) {
-    let messages: Vec<NewMessage> = (0..number).map(|_| NewMessage::new("x")).collect();
-    store.send(queue, &messages).await.unwrap();
-    let wanted = Reservation {
-        max: number,
-        lease: Duration::from_mins(10),
-        first: First::Ready,
-        retries_default: 0,
-    };
-    let ended: Vec<_> = (store.reserve(queue, wanted).await.unwrap())
-        .into_iter()
-        .map(|delivery| {
-            let attempt = Attempt {
-                attempt: 1,
-                at_ms: 1,
-                class: "rejected".to_owned(),
-                reason: "no".to_owned(),
-                duration_ms: None,
-                host: String::new(),
-                handler: String::new(),
-                log: String::new(),
-            };
-            (delivery.claim, Settlement::Reject { attempt })
-        })
-        .collect();
-    store.settle(queue, &ended).await.unwrap();
-    while store.advance(queue).await.unwrap().dead_lettered > 0 {}
+    fill::dead(store, queue, vec!["x".to_owned(); number]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

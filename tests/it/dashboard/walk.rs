@@ -128,7 +128,7 @@ fn leave(mut tty: Tty) {
     tty.wait_for("unrecognized subcommand");
     tty.keys(ESCAPE);
     tty.wait_until("the prompt is left", |text| !text.contains(":nonsense"));
-    tty.keys("5");
+    tty.keys("6");
     tty.wait_for("dqhost.log");
     tty.keys("4");
     tty.wait_for("nothing is in flight");

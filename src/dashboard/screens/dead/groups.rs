@@ -9,10 +9,12 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
 use crate::control::{Group, Searched};
-use crate::dashboard::screens::list::{TIME, filter_span, split, still_searching};
-use crate::dashboard::screens::message::{listed, wrapped};
+use crate::dashboard::screens::list::{TIME, filter_span, still_searching};
+use crate::dashboard::screens::message::listed;
 use crate::dashboard::state::State;
-use crate::dashboard::widgets::{columns, depth, frame, padded, put, row, safe, until};
+use crate::dashboard::widgets::{
+    columns, depth, frame, padded, put, row, safe, split, until, wrapped,
+};
 use crate::message::State as MessageState;
 use crate::text::short_number;
 

@@ -10,11 +10,13 @@ use ratatui::text::{Line, Span};
 
 use crate::control::{Answer, Bulk, Command, TRIED_MAX, Trial, TrialEnd, TriedLetter, reason_of};
 use crate::dashboard::keymap::{Action, Scope};
-use crate::dashboard::screens::list::{id_width, split};
-use crate::dashboard::screens::message::{listed, wrapped};
+use crate::dashboard::screens::list::id_width;
+use crate::dashboard::screens::message::listed;
 use crate::dashboard::state::{Effect, Modal, Question, State};
 use crate::dashboard::theme::Theme;
-use crate::dashboard::widgets::{columns, frame, padded, put, row, safe, short, short_id};
+use crate::dashboard::widgets::{
+    columns, frame, padded, put, row, safe, short, short_id, split, wrapped,
+};
 
 pub(in crate::dashboard::screens) const SCOPE: Scope = Scope::Screen(
     "Trial of a handler",
