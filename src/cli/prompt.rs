@@ -130,7 +130,7 @@ pub(super) struct Prompt;
 impl CommandParser for Prompt {
     fn parse(&self, line: &str, queue: &QueueName, chosen: &[MessageId]) -> Result<Line, String> {
         let line = line.trim_start();
-        let mut words = words(line.strip_prefix(':').unwrap_or(line))?;
+        let mut words = with_delay(words(line.strip_prefix(':').unwrap_or(line))?);
         let typed = Typed::try_parse_from(&words).or_else(|error| {
             if !takes_chosen(&words, &error) || chosen.is_empty() {
                 return Err(error);
@@ -200,6 +200,25 @@ impl CommandParser for Prompt {
             _ => None,
         }
     }
+}
+
+/// `+5s` at the end is short for `--in 5s`.
+fn with_delay(mut words: Vec<String>) -> Vec<String> {
+    let others = match words.first().map(String::as_str) {
+        Some("send") => 2,
+        Some("reschedule") => 1,
+        _ => return words,
+    };
+    let is_value = |before: &String| before.starts_with('-');
+    let is_value = words.iter().rev().nth(1).is_some_and(is_value);
+    let delay = words.last().and_then(|last| last.strip_prefix('+'));
+    let Some(delay) = delay.filter(|_| words.len() > others && !is_value) else {
+        return words;
+    };
+    let delay = delay.to_owned();
+    words.pop();
+    words.extend(["--in".to_owned(), delay]);
+    words
 }
 
 /// True when a command is about messages and only lacks their ids.
@@ -514,6 +533,36 @@ mod tests {
             (Ok(Line::Quit), Ok(Line::Quit))
         );
         assert_eq!(parse("get abc"), Ok(Line::Open("abc".into())));
+    }
+
+    #[test]
+    fn a_plus_at_the_end_is_a_delay() {
+        let queue: QueueName = DEFAULT_QUEUE.parse().unwrap();
+        for (line, payload, due) in [
+            ("send x +5s", "x", Due::In(Duration::from_secs(5))),
+            (
+                r#"send {"a": 1} +1h"#,
+                r#"{"a": 1}"#,
+                Due::In(Duration::from_hours(1)),
+            ),
+            // A payload, and the value of a flag.
+            ("send +5s", "+5s", Due::NOW),
+            ("send x --header a=b", "x", Due::NOW),
+        ] {
+            let Ok(Line::Do(Command::Send(_, message))) = parse(line) else {
+                panic!("{line} is a send");
+            };
+            assert_eq!(message.payload, payload.as_bytes(), "{line}");
+            assert_eq!(message.due, due, "{line}");
+        }
+        let Ok(Line::Do(Command::Send(_, message))) = parse("send x --idempotency-key +7s") else {
+            panic!("it is a send");
+        };
+        assert_eq!(message.due, Due::NOW);
+        let due = Due::In(Duration::from_secs(90));
+        let moved = Command::Reschedule(queue, vec!["a".into()], due);
+        assert_eq!(parse("reschedule a +90s"), Ok(Line::Do(moved)));
+        assert!(parse("send x +5").unwrap_err().contains("not a duration"));
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod sample;
 mod screens;
 mod sizes;
 mod stalled;
+mod tasks;
 mod terminal;
 mod trial;
 pub(crate) mod tty;

@@ -7,12 +7,12 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
-use crate::control::InFlightDelivery;
+use crate::control::{Command, InFlightDelivery};
 use crate::dashboard::keymap::{Action, Scope};
-use crate::dashboard::state::{Screen, State};
+use crate::dashboard::state::{Modal, Question, Screen, State};
 use crate::dashboard::widgets::{columns, frame, gauge, put, row, safe, short, short_id, wait};
 use crate::message::{MessageId, QueueName};
-use crate::text::short_number;
+use crate::text::{printable, short_number};
 
 /// Columns of the gauge of a lease.
 const GAUGE: usize = 10;
@@ -61,6 +61,24 @@ impl Screen for InFlight {
     fn draw(&self, state: &mut State, now: Instant, area: Rect, buffer: &mut Buffer) {
         draw(state, now, area, buffer);
     }
+}
+
+/// The handler of the selected queue that has run for longest.
+pub(super) fn longest(state: &State) -> Option<&InFlightDelivery> {
+    let mut all = state.snapshot.in_flight.iter();
+    all.find(|one| Some(&one.queue) == state.queue.as_ref() && !one.finished)
+}
+
+/// Asks whether to stop it.
+pub(super) fn ask_to_stop_longest(state: &mut State) {
+    let Some(one) = longest(state) else { return };
+    let question = format!(
+        "Stop the handler of {}, which has run for longest in {}? Its attempt counts as failed.",
+        printable(one.id.as_str()),
+        one.queue
+    );
+    let then = Command::StopHandler(one.queue.clone(), one.id.clone());
+    state.modal = Some(Modal::Confirm(Question::new(question, then)));
 }
 
 fn draw(state: &State, now: Instant, area: Rect, buffer: &mut Buffer) {
@@ -144,7 +162,7 @@ fn attempt(delivery: &InFlightDelivery) -> String {
     format!("{attempt}/{of}")
 }
 
-fn runs(delivery: &InFlightDelivery, now: Instant) -> String {
+pub(super) fn runs(delivery: &InFlightDelivery, now: Instant) -> String {
     if delivery.finished {
         return "settling".to_owned();
     }

@@ -45,6 +45,8 @@ pub(super) const SCOPE: Scope = Scope::Screen(
     &[
         Action::Open,
         Action::FindQueue,
+        Action::Cause,
+        Action::StopHandler,
         Action::SortQueues,
         Action::ZoomOut,
         Action::ZoomIn,
@@ -113,6 +115,7 @@ impl Screen for Overview {
                 state.sort = (state.sort + 1) % queues::SORTS.len();
                 self.refresh(state);
             }
+            Action::StopHandler => in_flight::ask_to_stop_longest(state),
             Action::ZoomAhead => state.reach = (state.reach + 1) % due::REACHES.len(),
             _ => return None,
         }

@@ -59,6 +59,7 @@ impl State {
             Action::PreviousScreen => self.turn(TABS.len() - 1),
             Action::Screen(number) => self.show(TABS[usize::from(number) - 1]),
             Action::NextQueue => self.next_queue(),
+            Action::Cause => self.show_cause(now),
             Action::Freeze => self.is_frozen = !self.is_frozen,
             Action::Mark | Action::MarkAll => self.mark(action == Action::MarkAll),
             Action::CopyId => return self.copy_id(now),

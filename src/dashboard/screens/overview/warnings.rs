@@ -7,6 +7,7 @@ use ratatui::text::Line;
 
 use crate::control::QueueView;
 use crate::dashboard::rates::{Flow, Rates};
+use crate::dashboard::screens::{Dead, InFlight, Log, Messages, in_flight};
 use crate::dashboard::state::State;
 use crate::dashboard::widgets::{oldest, rate_text, wait};
 use crate::text::{printable, short_number};
@@ -17,35 +18,90 @@ const WAITS_LONG: Duration = Duration::from_secs(30);
 /// A message that is due for longer should have been moved by a host.
 const OVERDUE: Duration = Duration::from_secs(5);
 
+/// What a warning is about: where more of it is to be seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// The messages that wait.
+    Waiting,
+    /// Dead letters by reason.
+    Dead,
+    /// What has run for longest.
+    Longest,
+    Log,
+}
+
+struct Warning {
+    text: String,
+    style: Style,
+    cause: Cause,
+}
+
 /// The worst first.
 pub(super) fn lines(state: &State, view: &QueueView, now: Instant) -> Vec<Line<'static>> {
+    let found = all(state, view, now).into_iter();
+    let line = |warning: Warning| Line::styled(format!(" ! {}", warning.text), warning.style);
+    found.map(line).collect()
+}
+
+impl State {
+    /// Goes to what the first warning is about; without one to the most frequent reason of dead letters.
+    pub(in crate::dashboard) fn show_cause(&mut self, now: Instant) {
+        let Some(view) = self.queue_view() else {
+            return;
+        };
+        let has_dead = view.overview.counts.dead > 0;
+        let first = all(self, view, now).first().map(|warning| warning.cause);
+        match first.or(has_dead.then_some(Cause::Dead)) {
+            None => self.say(
+                "there is no warning, and there are no dead letters",
+                false,
+                now,
+            ),
+            Some(Cause::Waiting) => {
+                self.state = 1;
+                self.show(&Messages);
+            }
+            Some(Cause::Dead) => {
+                self.show(&Dead);
+                // The first line stands for all reasons.
+                self.selected = 1;
+            }
+            Some(Cause::Longest) => {
+                let longest = in_flight::longest(self);
+                let longest = longest.map(|one| (one.queue.clone(), one.id.clone()));
+                self.show(&InFlight);
+                if let Some((queue, id)) = longest {
+                    self.select_key(id.as_str());
+                    self.open(queue, id);
+                }
+            }
+            Some(Cause::Log) => self.show(&Log),
+        }
+    }
+}
+
+fn all(state: &State, view: &QueueView, now: Instant) -> Vec<Warning> {
     let theme = state.settings.theme;
-    let mut found: Vec<(String, Style)> = Vec::new();
-    found.extend(unserved(state, view, now).map(|text| (text, theme.bad())));
-    let refusal = view
-        .report
-        .as_ref()
-        .and_then(|report| report.refusal.as_ref());
-    if let Some(reason) = refusal {
+    let warning = |style| move |(text, cause)| Warning { text, style, cause };
+    let (bad, warn) = (warning(theme.bad()), warning(theme.warn()));
+    let unserved = unserved(state, view, now).map(|text| bad((text, Cause::Waiting)));
+    let mut found: Vec<Warning> = unserved.into_iter().collect();
+    let report = view.report.as_ref();
+    if let Some(reason) = report.and_then(|report| report.refusal.as_ref()) {
         let text = format!("the old handler goes on: {}", printable(reason));
-        found.push((text, theme.bad()));
+        found.push(bad((text, Cause::Log)));
     }
     let rates = state.rates.get(&view.name);
     let dying = rates.and_then(|rates: &Rates| rates.now(Flow::Dead));
     if let Some(rate) = dying.filter(|rate| *rate > 0.0) {
         let text = format!(
-            "{} messages a minute become dead letters: 3 shows why",
+            "{} messages a minute become dead letters: ! shows why",
             rate_text(rate * 60.0)
         );
-        found.push((text, theme.bad()));
+        found.push(bad((text, Cause::Dead)));
     }
-    found.extend(
-        others(state, view, now)
-            .into_iter()
-            .map(|text| (text, theme.warn())),
-    );
-    let line = |(text, style)| Line::styled(format!(" ! {text}"), style);
-    found.into_iter().map(line).collect()
+    found.extend(others(state, view, now).into_iter().map(warn));
+    found
 }
 
 /// Messages that nobody will handle.
@@ -76,47 +132,63 @@ fn unserved(state: &State, view: &QueueView, now: Instant) -> Option<String> {
     }
 }
 
-fn others(state: &State, view: &QueueView, now: Instant) -> Vec<String> {
+fn others(state: &State, view: &QueueView, now: Instant) -> Vec<(String, Cause)> {
     let overview = &view.overview;
     let mut found = Vec::new();
     if overview.paused {
-        found.push("the queue is paused: p lets it go on".to_owned());
+        let text = "the queue is paused: p lets it go on";
+        found.push((text.to_owned(), Cause::Waiting));
     }
     if overview.counts.moving > 0 {
-        found.push(format!(
+        let text = format!(
             "{} messages are on their way to or from another store: end it with `dqhost move`",
             short_number(overview.counts.moving)
-        ));
+        );
+        found.push((text, Cause::Log));
     }
     let has_hosts = !view.hosts.is_empty() || view.report.is_some();
     let is_held = overview.paused || overview.limited > 0;
     let age = oldest(overview, state.snapshot.now_ms(now));
-    let age = age.filter(|age| *age > WAITS_LONG && !is_held && has_hosts);
-    if let Some(age) = age {
-        let age = wait(age);
-        found.push(match free_slots(state, view) {
-            0 => format!("messages wait {age} for a slot: more slots, hosts or a faster handler"),
-            free => format!(
-                "messages wait {age} while {} slots are free: the log says what hinders the host",
-                short_number(free)
-            ),
-        });
+    if let Some(age) = age.filter(|age| *age > WAITS_LONG && !is_held && has_hosts) {
+        found.push(waiting(state, view, &wait(age), now));
     }
     if let Some(late) = view.report.as_ref().map(|report| report.late)
         && late.count > 0
         && late.p50 > Duration::from_secs(5)
         && overview.counts.ready == 0
     {
-        found.push("messages come late though none wait: is this host's clock right?".to_owned());
+        let text = "messages come late though none wait: is this host's clock right?";
+        found.push((text.to_owned(), Cause::Log));
     }
     let host = state.snapshot.host.as_ref();
     if let Some(refused) = host.map(|host| host.summary.refused).filter(|n| *n > 0) {
-        found.push(format!(
+        let text = format!(
             "{} calls of handlers were refused here: the log says which",
             short_number(refused)
-        ));
+        );
+        found.push((text, Cause::Log));
     }
     found
+}
+
+/// Why messages wait for so long that are ready.
+fn waiting(state: &State, view: &QueueView, age: &str, now: Instant) -> (String, Cause) {
+    let free = free_slots(state, view);
+    if free > 0 {
+        let text = format!(
+            "messages wait {age} while {} slots are free: the log says what hinders the host",
+            short_number(free)
+        );
+        return (text, Cause::Log);
+    }
+    let text = match in_flight::longest(state) {
+        Some(one) => format!(
+            "messages wait {age} for a slot: more slots, or ! for what has run {}",
+            in_flight::runs(one, now)
+        ),
+        None => format!("messages wait {age} for a slot: more slots, hosts or a faster handler"),
+    };
+    (text, Cause::Longest)
 }
 
 /// Slots that no handler uses, of the hosts that serve the queue.
