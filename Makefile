@@ -5,7 +5,7 @@ GUESTS := --profile guest --target wasm32-wasip2 --workspace --exclude dqhost
 DENY := $(TARGET)/tools/cargo-deny
 MDBOOK := $(TARGET)/tools/mdbook
 
-.PHONY: help demo test fuzz chaos check deny docs deb guests setup redis languages bench bench-full picture
+.PHONY: help demo test fuzz chaos check deny docs deb image guests setup redis clients languages bench bench-full picture
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/'
@@ -15,7 +15,7 @@ demo: setup guests ## see it at work: build everything, send orders, handle them
 	@sh tests/demo.sh $(TARGET)/debug $(TARGET)/wasm32-wasip2/guest
 
 # The same code gets the same answer; `make fuzz` is for what else may come.
-test: redis languages guests ## run all tests
+test: redis languages clients guests ## run all tests
 	PROPTEST_RNG_SEED=1 cargo test --locked
 	cargo test --locked --package dqhost-handler
 
@@ -49,6 +49,11 @@ deb: setup ## make a Debian package of a release build
 	cargo build --locked --release
 	sh packaging/deb.sh $(TARGET)/release/dqhost $(TARGET)
 
+image: setup ## make an image for containers of a release build
+	@sh tests/setup.sh image
+	cargo build --locked --release
+	sh packaging/image.sh $(TARGET)/release/dqhost $(TARGET)
+
 guests: setup ## build the example handlers
 	cargo build --locked $(GUESTS)
 
@@ -78,6 +83,9 @@ setup:
 
 redis: setup
 	@sh tests/setup.sh redis
+
+clients: setup ## download clients of HTTP that the tests ask with
+	@sh tests/setup.sh clients $(TARGET)/tools/clients
 
 languages: setup ## download what builds handlers in other languages than Rust
 	@sh tests/setup.sh languages $(TARGET)/tools

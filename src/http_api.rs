@@ -5,7 +5,7 @@
 //! request without an answer may have been done or not.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use axum::Router;
 use axum::http::StatusCode;
@@ -22,6 +22,7 @@ pub use self::openapi::openapi;
 use self::problem::Problem;
 pub use self::tls::{Certificate, SharedCertificate};
 pub use self::tokens::{FILE_MAX, Grant, Role, SharedTokens, Tokens, name_of, new_token};
+pub use self::webhooks::{SharedWebhookKeys, WebhookKeys};
 use crate::host::{Monitor, Stage};
 use crate::message::QueueName;
 use crate::store::{Store, StoreError, StoreResult, count_requests};
@@ -39,6 +40,7 @@ mod messages;
 mod metrics;
 mod openapi;
 mod options;
+mod page;
 mod problem;
 mod queues;
 mod schemas;
@@ -47,6 +49,7 @@ mod server;
 mod timed;
 mod tls;
 mod tokens;
+mod webhooks;
 
 /// What the API works with.
 pub struct HttpApi {
@@ -54,6 +57,8 @@ pub struct HttpApi {
     pub store: Arc<dyn Store>,
     /// Who may ask; none for all who can connect.
     pub tokens: Option<SharedTokens>,
+    /// Whose signed messages are taken without a token; none to take none.
+    pub webhook_keys: Option<SharedWebhookKeys>,
     /// The certificate for TLS over TCP; none to speak in the clear.
     pub certificate: Option<SharedCertificate>,
     /// The longest payload that is accepted, in bytes.
@@ -76,6 +81,9 @@ pub struct HostView {
 struct Shared {
     store: Arc<dyn Store>,
     tokens: Option<SharedTokens>,
+    webhook_keys: Option<SharedWebhookKeys>,
+    /// Requests without a token that may be worked on now.
+    webhooks_under_way: Semaphore,
     max_payload: usize,
     clients: Clients,
     bodies: BodyMemory,
@@ -99,6 +107,8 @@ impl HttpApi {
         let shared = Arc::new(Shared {
             store: self.store,
             tokens: self.tokens,
+            webhook_keys: self.webhook_keys,
+            webhooks_under_way: Semaphore::new(webhooks::UNDER_WAY_MAX),
             max_payload: self.max_payload,
             clients: Clients::default(),
             bodies: BodyMemory::default(),
@@ -114,10 +124,11 @@ impl HttpApi {
 
 impl Shared {
     fn tokens(&self) -> Option<Arc<Tokens>> {
-        let tokens = self.tokens.as_ref()?;
-        Some(Arc::clone(
-            &tokens.read().unwrap_or_else(PoisonError::into_inner),
-        ))
+        self.tokens.as_ref().map(latest)
+    }
+
+    fn webhook_keys(&self) -> Option<Arc<WebhookKeys>> {
+        self.webhook_keys.as_ref().map(latest)
     }
 
     /// The most bytes of a body in JSON.
@@ -148,17 +159,24 @@ impl Shared {
     }
 }
 
+/// What a file says now.
+fn latest<T>(file: &Arc<RwLock<Arc<T>>>) -> Arc<T> {
+    Arc::clone(&file.read().unwrap_or_else(PoisonError::into_inner))
+}
+
 fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/livez", get(health::livez))
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(metrics::metrics))
         .route("/openapi.json", get(openapi::document))
+        .route("/", get(page::page))
         .route("/stats", get(queues::all_stats))
         .route("/queues/{queue}/stats", get(queues::stats))
         .route("/queues/{queue}/pause", post(queues::pause))
         .route("/queues/{queue}/resume", post(queues::resume))
         .route("/queues/{queue}/messages", get(list::list).post(send::send))
+        .route("/queues/{queue}/webhooks", post(webhooks::receive))
         .route("/queues/{queue}/messages/{id}", get(get::get))
         .route(
             "/queues/{queue}/messages/{id}/cancel",

@@ -1,9 +1,10 @@
 #!/bin/sh
 # Sees to what building needs: the toolchain of rust-toolchain.toml with its wasm target, and a C
-# compiler. With `redis` as its argument, to what the tests need on top: Redis 7, curl, ip, bash, groff and dpkg;
-# with `deny FOLDER` or `mdbook FOLDER`, to cargo-deny or mdbook in that folder; with `languages FOLDER`, to what
-# builds handlers in other languages, with its downloads in that folder. Installs what it can, and says what is
-# missing where it cannot.
+# compiler. With `redis` as its argument, to what the tests need on top: Redis 7, curl, ip, bash,
+# groff, dpkg and umoci; with `image`, to umoci alone;
+# with `deny FOLDER`, `mdbook FOLDER` or `clients FOLDER`, to cargo-deny, mdbook or clients of HTTP in that
+# folder; with `languages FOLDER`, to what builds handlers in other languages, with its downloads in that
+# folder. Installs what it can, and says what is missing where it cannot.
 set -eu
 
 missing() {
@@ -79,6 +80,19 @@ if [ "${1:-}" = languages ]; then
     exit 0
 fi
 
+if [ "${1:-}" = clients ]; then
+    # What asks the HTTP API as users' programs do, in the versions of clients.txt.
+    command -v node >/dev/null || install nodejs "Node.js 18 or later"
+    python3 -c "import ensurepip" 2>/dev/null || install python3-venv "the module venv of python3"
+    if ! cmp -s tests/clients.txt "$2/clients.txt"; then
+        rm -rf "$2"
+        python3 -m venv "$2"
+        "$2/bin/pip" install --quiet --disable-pip-version-check --only-binary :all: --requirement tests/clients.txt
+        cp tests/clients.txt "$2"
+    fi
+    exit 0
+fi
+
 if [ "${1:-}" = mdbook ]; then
     wanted=0.5.4
     if [ "$("$2/bin/mdbook" --version 2>/dev/null)" != "mdbook v$wanted" ]; then
@@ -86,6 +100,10 @@ if [ "${1:-}" = mdbook ]; then
         cargo install --quiet --locked --debug --no-default-features --version "=$wanted" --root "$2" mdbook
     fi
     exit 0
+fi
+
+if [ "${1:-}" = image ] || [ "${1:-}" = redis ]; then
+    command -v umoci >/dev/null || install umoci umoci
 fi
 
 [ "${1:-}" = redis ] || exit 0

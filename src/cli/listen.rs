@@ -17,7 +17,7 @@ use super::watched::Kept;
 use super::{StoreArgs, Usage, number, open};
 use crate::files;
 use crate::http_api::{
-    Certificate, FILE_MAX, HostView, HttpApi, ListenAddr, Listener, OpenSocket, Tokens,
+    Certificate, FILE_MAX, HostView, HttpApi, ListenAddr, Listener, OpenSocket, Tokens, WebhookKeys,
 };
 use crate::message::PAYLOAD_MAX_DEFAULT;
 use crate::store::Store;
@@ -46,6 +46,12 @@ pub(super) struct ListenArgs {
     /// changes.
     #[arg(long, value_name = "FILE", env = "DQHOST_TOKENS")]
     pub tokens: Option<PathBuf>,
+    /// Take messages that senders of this file have signed
+    ///
+    /// They need no token. As Standard Webhooks has it, at /queues/QUEUE/webhooks. A line of the file is NAME
+    /// QUEUE[,QUEUE] whsec_SECRET. The file is read again when it changes.
+    #[arg(long, value_name = "FILE", env = "DQHOST_WEBHOOKS")]
+    pub webhooks: Option<PathBuf>,
     /// Speak TLS with the certificate of this file, in PEM
     ///
     /// The certificates that lead to its issuer follow it. The file is read again when it changes.
@@ -121,6 +127,7 @@ impl ListenArgs {
         match &self.listen {
             Some(at) => self.at(at, sockets).map(Some),
             None if self.tokens.is_some() => Err(alone("--tokens")),
+            None if self.webhooks.is_some() => Err(alone("--webhooks")),
             None if self.tls_cert.is_some() => Err(alone("--tls-cert")),
             None => sockets.refuse().map(|()| None),
         }
@@ -176,6 +183,7 @@ pub(super) async fn start(
     host: Option<HostView>,
 ) -> anyhow::Result<Listening> {
     let tokens = args.tokens.map(tokens).transpose()?;
+    let webhook_keys = args.webhooks.map(webhook_keys).transpose()?;
     let certificate = match (&args.tls_cert, &args.tls_key) {
         (Some(cert), Some(key)) => Some(certificate(cert, key)?),
         _ => None,
@@ -219,10 +227,12 @@ pub(super) async fn start(
         );
     }
     let tokens = tokens.map(|file| keep(runtime, file));
+    let webhook_keys = webhook_keys.map(|file| keep(runtime, file));
     let certificate = certificate.map(|file| keep(runtime, file));
     let api = HttpApi {
         store,
         tokens,
+        webhook_keys,
         certificate,
         max_payload: args.max_payload,
         host,
@@ -268,10 +278,20 @@ impl Drop for Listening {
 /// The tokens of a file.
 fn tokens(path: PathBuf) -> Result<Kept<Tokens>, Usage> {
     Kept::open("the tokens", vec![path], FILE_MAX, |files| {
-        let bytes = files.concat();
-        let text = String::from_utf8(bytes).map_err(|_| "it is not text".to_owned())?;
-        Tokens::parse(&text)
+        Tokens::parse(&text_of(files)?)
     })
+}
+
+/// The secrets of senders, of a file.
+fn webhook_keys(path: PathBuf) -> Result<Kept<WebhookKeys>, Usage> {
+    files::warn_if_public("the keys of webhooks", &path);
+    Kept::open("the keys of webhooks", vec![path], FILE_MAX, |files| {
+        WebhookKeys::parse(&text_of(files)?)
+    })
+}
+
+fn text_of(files: &[Vec<u8>]) -> Result<String, String> {
+    String::from_utf8(files.concat()).map_err(|_| "it is not text".to_owned())
 }
 
 /// The certificate and the key of two files.

@@ -97,7 +97,7 @@ impl BodyMemory {
         Ok(())
     }
 
-    /// A body that is a JSON object, or what an empty body stands for.
+    /// A body that is a JSON object, or what an empty body or null stands for.
     pub(super) async fn read_json<T: DeserializeOwned + Default>(
         &self,
         headers: &HeaderMap,
@@ -114,7 +114,8 @@ impl BodyMemory {
                 "send the body as JSON, with the header content-type: application/json",
             ));
         }
-        serde_json::from_slice(&received.bytes)
+        let read: Result<Option<T>, _> = serde_json::from_slice(&received.bytes);
+        read.map(Option::unwrap_or_default)
             .map_err(|error| Problem::bad_request(format!("the body is not understood: {error}")))
     }
 }

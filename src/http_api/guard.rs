@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tokio_util::sync::CancellationToken;
@@ -102,10 +102,13 @@ fn admit(shared: &Shared, request: &mut Request) -> Result<UnderWay, Problem> {
     let peer =
         peer.ok_or_else(|| Problem::forbidden("the connection of this request is not known"))?;
     let headers = request.headers();
+    let path = request.uri().path();
+    let is_signed = is_webhook(request.method(), path);
     let tokens = shared.tokens();
-    check_host(headers, request.uri().authority(), tokens.is_none(), peer)?;
+    let is_open = tokens.is_none() && !is_signed;
+    check_host(headers, request.uri().authority(), is_open, peer)?;
     let grant = match tokens {
-        Some(tokens) if !OPEN_PATHS.contains(&request.uri().path()) => {
+        Some(tokens) if !is_signed && !OPEN_PATHS.contains(&path) => {
             let token = bearer(headers)?;
             let found = tokens.find(token);
             Some(found.ok_or_else(|| unauthorized("the token is not known"))?)
@@ -117,8 +120,17 @@ fn admit(shared: &Shared, request: &mut Request) -> Result<UnderWay, Problem> {
         None => ClientKey::Peer(peer),
     };
     let under_way = shared.clients.begin(key)?;
-    request.extensions_mut().insert(Client(grant));
+    if !is_signed {
+        // Whoever may only sign is no client that may do anything else.
+        request.extensions_mut().insert(Client(grant));
+    }
     Ok(under_way)
+}
+
+/// Whether it is for [`super::webhooks`], which has a check of its own.
+fn is_webhook(method: &Method, path: &str) -> bool {
+    let parts: Vec<&str> = path.split('/').collect();
+    *method == Method::POST && matches!(parts[..], ["", "queues", _, "webhooks"])
 }
 
 /// The value of a header that may be there once.

@@ -34,6 +34,9 @@ const PAGE_BYTES: usize = 1 << 20;
 /// Pages that are read at a time, since each is in memory.
 pub(super) const PAGES_AT_A_TIME: usize = 8;
 
+/// States that can be listed.
+pub(super) const STATES: [&str; 5] = ["pending", "ready", "unack", "retry", "dead"];
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ListQuery {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use futures_util::{StreamExt, stream};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
@@ -25,6 +25,8 @@ use crate::host::{Monitor, QueueMetrics, Summary};
 use crate::message::{QueueName, State as MessageState};
 use crate::metrics::Distribution;
 use crate::store::{HOST_SILENCE, Overview, RequestCount, StoreResult, requests};
+
+mod classic;
 
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -83,9 +85,13 @@ impl HostNumbers {
     get,
     path = "/metrics",
     tag = "process",
-    responses((status = 200, description = "OpenMetrics text", body = String, content_type = "application/openmetrics-text"), AnyProblem)
+    responses((status = 200, description = "OpenMetrics text; in the older format for clients that take only text/plain", content((String = "application/openmetrics-text"), (String = "text/plain"))), AnyProblem)
 )]
-pub(super) async fn metrics(State(shared): State<Arc<Shared>>, allowed: Allowed<ToView>) -> Answer {
+pub(super) async fn metrics(
+    State(shared): State<Arc<Shared>>,
+    allowed: Allowed<ToView>,
+    headers: HeaderMap,
+) -> Answer {
     if !allowed.covers_all() {
         return Err(Problem::forbidden(
             "metrics are of all queues: the token must be for all of them",
@@ -110,7 +116,12 @@ pub(super) async fn metrics(State(shared): State<Arc<Shared>>, allowed: Allowed<
     let mut text = String::new();
     text::encode(&mut text, &registry)
         .map_err(|_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "a bug in dqhost"))?;
-    Ok(answer::with_text(StatusCode::OK, CONTENT_TYPE, text))
+    let (content_type, text) = if classic::is_wanted(&headers) {
+        (classic::CONTENT_TYPE, classic::of(&text))
+    } else {
+        (CONTENT_TYPE, text)
+    };
+    Ok(answer::with_text(StatusCode::OK, content_type, text))
 }
 
 /// How queues stand, with the number of their hosts, and how many there are. One that cannot be read

@@ -3,9 +3,10 @@
 use axum::http::StatusCode;
 use axum::response::Response;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{RefOr, Schema};
 use utoipa::{Modify, OpenApi};
 
-use super::{answer, get, health, list, messages, metrics, queues, schemas, send};
+use super::{answer, get, health, list, messages, metrics, queues, schemas, send, webhooks};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -16,6 +17,7 @@ use super::{answer, get, health, list, messages, metrics, queues, schemas, send}
     ),
     paths(
         send::send,
+        webhooks::receive,
         list::list,
         get::get,
         messages::cancel,
@@ -31,7 +33,7 @@ use super::{answer, get, health, list, messages, metrics, queues, schemas, send}
         health::readyz,
     ),
     components(schemas(schemas::Message, schemas::ProblemDocument, schemas::QueueStats)),
-    modifiers(&Bearer),
+    modifiers(&Bearer, &Names),
     security((), ("token" = []))
 )]
 struct Document;
@@ -44,6 +46,30 @@ impl Modify for Bearer {
         let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
         let components = document.components.get_or_insert_default();
         components.add_security_scheme("token", SecurityScheme::Http(bearer));
+    }
+}
+
+/// What names in paths and queries may be.
+struct Names;
+
+impl Modify for Names {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        let items = document.paths.paths.values_mut();
+        let operations = items.flat_map(|item| [&mut item.get, &mut item.post, &mut item.delete]);
+        let parameters = operations.flatten().filter_map(|of| of.parameters.as_mut());
+        for parameter in parameters.flatten() {
+            let RefOr::T(parameter) = parameter else {
+                continue;
+            };
+            let Some(RefOr::T(Schema::Object(schema))) = &mut parameter.schema else {
+                continue;
+            };
+            match parameter.name.as_str() {
+                "queue" => schema.pattern = Some("^[A-Za-z0-9._-]{1,64}$".to_owned()),
+                "state" => schema.enum_values = Some(list::STATES.map(Into::into).to_vec()),
+                _ => {}
+            }
+        }
     }
 }
 

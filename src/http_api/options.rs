@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use axum::http::{HeaderMap, HeaderName, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use super::guard::single;
 use super::problem::Problem;
@@ -19,7 +19,7 @@ const MESSAGE_HEADER: &str = "dqhost-header-";
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 /// The longest idempotency key, in bytes.
-const KEY_MAX: usize = 1024;
+pub(super) const KEY_MAX: usize = 1024;
 
 /// Headers that go on to the handler under their own names, beside those of CloudEvents (`ce-...`).
 const PASSED_ON: [&str; 3] = ["traceparent", "tracestate", "baggage"];
@@ -147,25 +147,39 @@ fn key_of(value: &str) -> Result<String, Problem> {
 /// The headers of the message, by name.
 fn message_headers(headers: &HeaderMap) -> Result<Headers, Problem> {
     let is_event = headers.contains_key("ce-specversion");
-    let mut found = Headers::new();
+    // It is the type of an event's data.
+    let mut found = passed_on(headers, |name| is_event && name == header::CONTENT_TYPE)?;
     for (name, value) in headers {
-        let name = name.as_str();
-        let key = match name.strip_prefix(MESSAGE_HEADER) {
-            Some("") => {
-                return Err(Problem::bad_request("dqhost-header- has no name"));
-            }
-            Some(key) => key,
-            None if name.starts_with("ce-") || PASSED_ON.contains(&name) => name,
-            // It is the type of an event's data.
-            None if is_event && name == header::CONTENT_TYPE.as_str() => name,
-            None => continue,
-        };
-        let value = std::str::from_utf8(value.as_bytes())
-            .map_err(|_| Problem::bad_request(format!("{name} is not UTF-8")))?;
-        found.push((key.to_owned(), value.to_owned()));
+        match name.as_str().strip_prefix(MESSAGE_HEADER) {
+            Some("") => return Err(Problem::bad_request("dqhost-header- has no name")),
+            Some(key) => found.push((key.to_owned(), text(name, value)?)),
+            None => {}
+        }
     }
     found.sort();
     Ok(found)
+}
+
+/// Headers for the handler under their own names: those of CloudEvents and traces, and others.
+pub(super) fn passed_on(
+    headers: &HeaderMap,
+    others: impl Fn(&HeaderName) -> bool,
+) -> Result<Headers, Problem> {
+    let is_passed = |name: &HeaderName| {
+        name.as_str().starts_with("ce-") || PASSED_ON.contains(&name.as_str()) || others(name)
+    };
+    let passed = headers.iter().filter(|(name, _)| is_passed(name));
+    let mut found = passed
+        .map(|(name, value)| Ok((name.as_str().to_owned(), text(name, value)?)))
+        .collect::<Result<Headers, Problem>>()?;
+    found.sort();
+    Ok(found)
+}
+
+fn text(name: &HeaderName, value: &HeaderValue) -> Result<String, Problem> {
+    let text = std::str::from_utf8(value.as_bytes());
+    let text = text.map_err(|_| Problem::bad_request(format!("{name} is not UTF-8")))?;
+    Ok(text.to_owned())
 }
 
 #[cfg(test)]

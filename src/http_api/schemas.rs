@@ -183,6 +183,9 @@ pub(super) struct AnyProblem;
 /// Problems of requests with a body.
 pub(super) struct BodyProblem;
 
+/// Problems of requests that are signed.
+pub(super) struct WebhookProblem;
+
 fn problem(description: &str) -> RefOr<Response> {
     let schema = Ref::from_schema_name("ProblemDocument");
     let content = ContentBuilder::new().schema(Some(schema)).build();
@@ -210,6 +213,22 @@ impl IntoResponses for AnyProblem {
                 "409",
                 "A host is handling the message, or its payload is missing",
             ),
+            ("429", "The client has too many requests under way"),
+            (
+                "503",
+                "The store is not reachable or has no room, or the API is at a limit",
+            ),
+        ])
+    }
+}
+
+impl IntoResponses for WebhookProblem {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        problems(&[
+            ("400", "The request is not understood"),
+            ("401", "It is not signed by a sender of this queue"),
+            ("403", "It is not allowed"),
+            ("404", "No webhooks are taken here"),
             ("429", "The client has too many requests under way"),
             (
                 "503",

@@ -105,12 +105,12 @@ pub(super) async fn send(
 }
 
 /// Refuses what no host would take.
-fn checked(shared: &Shared, new: NewMessage) -> Result<NewMessage, Problem> {
+pub(super) fn checked(shared: &Shared, new: NewMessage) -> Result<NewMessage, Problem> {
     message::check(&new.payload, &new.headers, shared.max_payload).map_err(Problem::too_large)?;
     Ok(new)
 }
 
-async fn send_one(shared: &Shared, queue: &QueueName, message: NewMessage) -> Answer {
+pub(super) async fn send_one(shared: &Shared, queue: &QueueName, message: NewMessage) -> Answer {
     let messages = [message];
     let sent = shared.asked(shared.store.send(queue, &messages).await)?;
     let ([message], Some(sent)) = (messages, sent.into_iter().next()) else {

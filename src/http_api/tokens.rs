@@ -180,7 +180,7 @@ pub fn name_of(word: &str) -> Result<String, String> {
     }
 }
 
-fn queues_of(word: &str) -> Result<Option<BTreeSet<QueueName>>, String> {
+pub(super) fn queues_of(word: &str) -> Result<Option<BTreeSet<QueueName>>, String> {
     if word == "*" {
         return Ok(None);
     }

@@ -1,6 +1,7 @@
 //! The HTTP API as clients see it: the real program, asked over real sockets.
 
 mod access;
+mod clients;
 mod hostile;
 mod metrics;
 mod openapi;
@@ -8,6 +9,7 @@ mod send;
 mod steer;
 mod stop;
 mod tls;
+mod webhooks;
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};

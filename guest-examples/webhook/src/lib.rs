@@ -16,7 +16,9 @@
 //! * `idempotency-key`: the message's id, the same in each attempt;
 //! * `x-attempt`: the number of the attempt;
 //! * `authorization`: the environment variable `WEBHOOK_AUTHORIZATION`, when it is set and the
-//!   message names no URL of its own.
+//!   message names no URL of its own;
+//! * `webhook-id`, `webhook-timestamp` and `webhook-signature`, as Standard Webhooks has them, when the
+//!   environment variable `WEBHOOK_SECRET` is set (`whsec_...`) and the message names no URL of its own.
 //!
 //! A message's header `http-NAME` goes along as `NAME`, unless the host forbids it.
 //!
@@ -33,9 +35,13 @@ wit_bindgen::generate!({ path: "../../wit", world: "consumer" });
 use std::io::{Read, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use dqhost::queue::delivery;
 use dqhost::queue::types::{Message, Nack, Verdict};
 use exports::dqhost::queue::handler::Guest;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
 use wasip2::http::outgoing_handler;
 use wasip2::http::types::{
     ErrorCode, Fields, IncomingResponse, Method, OutgoingBody, OutgoingRequest, RequestOptions,
@@ -50,16 +56,24 @@ struct Handler;
 impl Guest for Handler {
     fn handle(msg: Message) -> Verdict {
         let named = header(&msg, "url").map(str::to_owned);
-        let authorization = match named {
+        let of_ours = |name: &str| match named {
             Some(_) => None,
-            None => std::env::var("WEBHOOK_AUTHORIZATION").ok(),
+            None => std::env::var(name).ok(),
+        };
+        let authorization = of_ours("WEBHOOK_AUTHORIZATION");
+        let signed = of_ours("WEBHOOK_SECRET").map(|secret| signed(&msg, &secret));
+        let signed = match signed.transpose() {
+            Ok(signed) => signed.unwrap_or_default(),
+            Err(reason) => return nack(None, reason),
         };
         let Some(url) = named.or_else(|| std::env::var("WEBHOOK_URL").ok()) else {
             return Verdict::Reject(
                 "no URL: the message has no header `url`, and WEBHOOK_URL is not set".to_owned(),
             );
         };
-        let request = match request(&url, &msg, authorization.as_deref()) {
+        let more = authorization.map(|value| ("authorization", value));
+        let more: Vec<_> = more.into_iter().chain(signed).collect();
+        let request = match request(&url, &msg, &more) {
             Ok(request) => request,
             Err(reason) => return Verdict::Reject(reason),
         };
@@ -92,15 +106,11 @@ fn nack(delay_ms: Option<u64>, reason: String) -> Verdict {
 }
 
 /// The request without its body, or why there can be none.
-fn request(
-    url: &str,
-    msg: &Message,
-    authorization: Option<&str>,
-) -> Result<OutgoingRequest, String> {
+fn request(url: &str, msg: &Message, more: &[(&str, String)]) -> Result<OutgoingRequest, String> {
     let (scheme, authority, path) = parts(url).ok_or_else(|| {
         format!("{url:?} is not a URL such as https://host/path, without a user in it")
     })?;
-    let request = OutgoingRequest::new(fields(msg, authorization)?);
+    let request = OutgoingRequest::new(fields(msg, more)?);
     request
         .set_method(&Method::Post)
         .and_then(|()| request.set_scheme(Some(&scheme)))
@@ -125,8 +135,27 @@ fn parts(url: &str) -> Option<(Scheme, &str, String)> {
     host.then(|| (scheme, authority, format!("{slash}{path}")))
 }
 
+/// The headers that prove who sends this: HMAC-SHA256 over the id, the time and the payload. Each attempt
+/// has the same id and a time of its own.
+fn signed(msg: &Message, secret: &str) -> Result<Vec<(&'static str, String)>, String> {
+    let refusal = || "WEBHOOK_SECRET is not whsec_ and a secret in Base64".to_owned();
+    let secret = secret.trim().strip_prefix("whsec_").ok_or_else(refusal)?;
+    let secret = STANDARD.decode(secret).map_err(|_| refusal())?;
+    let mut hmac = Hmac::<Sha256>::new_from_slice(&secret).map_err(|_| refusal())?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.unwrap_or_default().as_secs().to_string();
+    hmac.update(format!("{}.{now}.", msg.id).as_bytes());
+    hmac.update(&msg.payload);
+    let signature = STANDARD.encode(hmac.finalize().into_bytes());
+    Ok(vec![
+        ("webhook-id", msg.id.clone()),
+        ("webhook-timestamp", now),
+        ("webhook-signature", format!("v1,{signature}")),
+    ])
+}
+
 /// The message's own ones first, so that those which are always there win.
-fn fields(msg: &Message, authorization: Option<&str>) -> Result<Fields, String> {
+fn fields(msg: &Message, more: &[(&str, String)]) -> Result<Fields, String> {
     let fields = Fields::new();
     for (key, value) in &msg.headers {
         if let Some(name) = key.strip_prefix("http-") {
@@ -144,8 +173,8 @@ fn fields(msg: &Message, authorization: Option<&str>) -> Result<Fields, String> 
     set("content-length", &msg.payload.len().to_string())?;
     set("idempotency-key", &msg.id)?;
     set("x-attempt", &msg.attempt.to_string())?;
-    if let Some(authorization) = authorization {
-        set("authorization", authorization)?;
+    for (name, value) in more {
+        set(name, value)?;
     }
     Ok(fields)
 }

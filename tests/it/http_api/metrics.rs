@@ -287,3 +287,42 @@ fn a_host_that_stops_or_lacks_a_handler_is_not_ready() {
     });
     api.get("/livez").is(200);
 }
+
+/// The older format, which `promtool check metrics` reads.
+#[test]
+fn clients_that_take_only_plain_text_get_the_same_in_the_older_format() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let store = folder.path().join("dqhost.db").display().to_string();
+    let api = Api::serve(&store, &[]);
+    api.post(MESSAGES, &[], "x").is(201);
+    let classic = api
+        .ask("GET", "/metrics", &[("accept", "text/plain")], b"")
+        .is(200);
+    assert!(
+        classic
+            .head
+            .contains("content-type: text/plain; version=0.0.4")
+    );
+    assert!(classic.body.contains("# TYPE dqhost_build_info gauge"));
+    assert!(!classic.body.contains("# EOF"));
+    let named = |text: &str| {
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let series = lines.map(|line| line.rsplit_once(' ').unwrap().0.to_owned());
+        series.collect::<BTreeSet<String>>()
+    };
+    // Requests to the store have been counted since, so only what the series are is compared.
+    let first = named(&classic.body);
+    let latest = named(&api.get("/metrics").is(200).body);
+    assert!(first.is_subset(&latest), "{:?}", first.difference(&latest));
+    for line in classic
+        .body
+        .lines()
+        .filter(|line| line.starts_with("# TYPE"))
+    {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [_, _, name, kind] = words[..] else {
+            panic!("{line}");
+        };
+        assert_eq!(name.ends_with("_total"), kind == "counter", "{line}");
+    }
+}
