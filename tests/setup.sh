@@ -1,10 +1,9 @@
 #!/bin/sh
 # Sees to what building needs: the toolchain of rust-toolchain.toml with its wasm target, and a C
-# compiler. With `redis` as its argument, to what the tests need on top: Redis 7, curl, ip, bash,
-# groff, dpkg and umoci; with `image`, to umoci alone;
-# with `deny FOLDER`, `mdbook FOLDER` or `clients FOLDER`, to cargo-deny, mdbook or clients of HTTP in that
-# folder; with `languages FOLDER`, to what builds handlers in other languages, with its downloads in that
-# folder. Installs what it can, and says what is missing where it cannot.
+# compiler. With `redis` as its argument, to what the tests need on top: Redis 7, curl, ip, bash, groff, dpkg
+# and umoci; with `image`, to umoci alone; with `deny FOLDER`, `mdbook FOLDER` or `clients FOLDER`, to cargo-deny,
+# mdbook or clients of HTTP in that folder; with `languages FOLDER`, to what builds handlers in other languages,
+# with its downloads in that folder. Installs what it can, and says what is missing where it cannot.
 set -eu
 
 missing() {

@@ -37,6 +37,7 @@ mod guests;
 mod handlers;
 mod host;
 mod http_api;
+mod image;
 mod interop;
 mod kills;
 mod layers;
