@@ -60,10 +60,6 @@ fn get_and_list_say_how_a_message_ended() {
         let at = ended["at_ms"].as_u64().unwrap();
         assert!((before..=now_ms()).contains(&at), "{ended}");
         assert!(ended["duration_ms"].is_u64(), "{ended}");
-        // It waited for its second attempt.
-        let due = ended["due_at_ms"].as_u64().unwrap();
-        assert!((before..=at).contains(&due), "{ended}");
-        assert_eq!(get(store, &once)["due_at_ms"], Value::Null);
         assert_eq!(ended["handler"].as_str().unwrap().len(), 64, "{ended}");
         assert_eq!(
             (&ended["class"], &ended["reason"]),
@@ -109,6 +105,20 @@ fn get_and_list_say_how_a_message_ended() {
         );
         let text = ask(store, &["get", &never]);
         assert!(text.contains("since then    redriven or deleted"), "{text}");
+    });
+}
+
+#[test]
+fn it_is_told_when_the_last_attempt_was_due() {
+    with_each_store(|store| {
+        let before = now_ms();
+        let args = ["send", "1", "--queue", "q", "--in", "10ms"];
+        let late = stdout(&run(Some(store), &args, 0)).trim().to_owned();
+        serve(store, "flaky", &[]);
+        let ended = get(store, &late);
+        let due = ended["due_at_ms"].as_u64().unwrap();
+        let at = ended["at_ms"].as_u64().unwrap();
+        assert!((before..=at).contains(&due), "{ended}");
     });
 }
 

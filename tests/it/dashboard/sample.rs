@@ -428,7 +428,7 @@ fn ended() -> Vec<Ended> {
             },
             attempt: 1 + number % 3,
             duration_ms: if is_old { 40 + n } else { n % 9 },
-            due_at_ms: (number % 3 > 0).then_some(NOW_MS - n * n * 130 - 1500),
+            due_at_ms: (!number.is_multiple_of(3)).then_some(NOW_MS - n * n * 130 - 1500),
             host: "5a6b7c8d-1111-4222-8333-444455556666".to_owned(),
             handler: handler.repeat(4),
             class: failure.0.to_owned(),

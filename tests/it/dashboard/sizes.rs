@@ -130,7 +130,11 @@ fn fill_result(result: &mut QueryResult, mut next: impl FnMut() -> u64) {
                 ended.duration_ms = next();
                 ended.due_at_ms = Some(next());
             }
-            *history = Arc::new(History::of(latest, next() % 2 == 0, &Filter::default()));
+            *history = Arc::new(History::of(
+                latest,
+                next().is_multiple_of(2),
+                &Filter::default(),
+            ));
         }
         QueryResult::Due {
             ahead: Ok(ahead), ..
