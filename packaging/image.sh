@@ -28,7 +28,8 @@ ldd "$program" | sed -n 's/^.*[[:space:]]\(\/[^ ]*\) (0x[0-9a-f]*)$/\1/p' | whil
     install -D -m 755 "$library" "$root$library"
 done
 certificates=/etc/ssl/certs/ca-certificates.crt
-[ ! -e $certificates ] || install -D -m 644 $certificates "$root$certificates"
+[ -e $certificates ] || { echo "image.sh: $certificates is missing (Debian: apt-get install ca-certificates)" >&2; exit 1; }
+install -D -m 644 $certificates "$root$certificates"
 mkdir -p "$root/etc" "$root/tmp" "$root/data"
 echo 'nonroot:x:65532:65532::/data:/nonexistent' >"$root/etc/passwd"
 echo 'nonroot:x:65532:' >"$root/etc/group"

@@ -84,6 +84,7 @@ struct Shared {
     webhook_keys: Option<SharedWebhookKeys>,
     /// Requests without a token that may be worked on now.
     webhooks_under_way: Semaphore,
+    webhook_bodies: BodyMemory,
     max_payload: usize,
     clients: Clients,
     bodies: BodyMemory,
@@ -109,6 +110,9 @@ impl HttpApi {
             tokens: self.tokens,
             webhook_keys: self.webhook_keys,
             webhooks_under_way: Semaphore::new(webhooks::UNDER_WAY_MAX),
+            webhook_bodies: BodyMemory::of_kib(
+                webhooks::MEMORY_KIB.max(self.max_payload.div_ceil(1024)),
+            ),
             max_payload: self.max_payload,
             clients: Clients::default(),
             bodies: BodyMemory::default(),

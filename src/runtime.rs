@@ -8,7 +8,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use sha2::{Digest, Sha256};
 use wasmtime::component::Component;
@@ -94,7 +94,8 @@ pub struct Runtime {
     /// For most components.
     machine: Machine,
     /// For those that need it; made with the first of them.
-    machine_for_async: OnceLock<Result<Machine, HandlerError>>,
+    machine_for_async: OnceLock<Machine>,
+    making: Mutex<()>,
     /// All components run in the second engine.
     is_always_async: bool,
     slots: usize,
@@ -119,6 +120,7 @@ impl Runtime {
         Ok(Self {
             machine: Machine::new(EngineKind::Sync, slots, &limits)?,
             machine_for_async: OnceLock::new(),
+            making: Mutex::default(),
             is_always_async: false,
             slots,
             cache: cache.map(Path::to_owned),
@@ -213,11 +215,16 @@ impl Runtime {
     fn machine(&self, kind: EngineKind) -> Result<&Machine, Refusal> {
         match kind {
             EngineKind::Sync => Ok(&self.machine),
-            EngineKind::Async => self
-                .machine_for_async
-                .get_or_init(|| Machine::later(kind, self.slots, &self.common.limits))
-                .as_ref()
-                .map_err(|error| error.to_string().into()),
+            EngineKind::Async => {
+                let _one_at_a_time = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(machine) = self.machine_for_async.get() {
+                    return Ok(machine);
+                }
+                // What fails for lack of memory may succeed later, so only success is kept.
+                let made = Machine::later(kind, self.slots, &self.common.limits);
+                let made = made.map_err(|error| Refusal::from(error.to_string()))?;
+                Ok(self.machine_for_async.get_or_init(|| made))
+            }
         }
     }
 

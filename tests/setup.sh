@@ -53,7 +53,8 @@ if [ "${1:-}" = languages ]; then
     python3 -m pip --version >/dev/null 2>&1 || install python3-pip "pip"
     python3 -c "import ensurepip" 2>/dev/null || install python3-venv "the module venv of python3"
     # Without what clang recommends, which is large and not needed.
-    c="clang lld wasi-libc libclang-rt-14-dev-wasm32"
+    version=$(apt-cache depends clang 2>/dev/null | sed -n 's/.*Depends: clang-\([0-9]*\)$/\1/p' | head -n 1)
+    c="clang lld wasi-libc libclang-rt-${version:-14}-dev-wasm32"
     { command -v wasm-ld && [ -e /usr/lib/wasm32-wasi/crt1-reactor.o ] &&
         [ -e "$(clang --target=wasm32-wasi -print-libgcc-file-name)" ]; } >/dev/null 2>&1 ||
         install "--no-install-recommends $c" "clang with lld, wasi-libc and its library for wasm32"
@@ -103,6 +104,7 @@ fi
 
 if [ "${1:-}" = image ] || [ "${1:-}" = redis ]; then
     command -v umoci >/dev/null || install umoci umoci
+    [ -e /etc/ssl/certs/ca-certificates.crt ] || install ca-certificates "the public CAs"
 fi
 
 [ "${1:-}" = redis ] || exit 0

@@ -12,6 +12,7 @@ use super::send::{MessageArgs, Timing};
 use super::which::{Meant, Named, WhichDead};
 use crate::control::{Bulk, Command, Filter, Line};
 use crate::dashboard::{self, CommandParser};
+use crate::format::time;
 use crate::message::{MessageId, PAYLOAD_MAX_DEFAULT, QueueName};
 
 mod line;
@@ -238,7 +239,22 @@ fn meant(what: What, queue: &QueueName) -> Result<Line, String> {
             named,
             timing,
             queue: other,
-        } => Command::Reschedule(other.or(queue), named.ids(), timing.due()),
+        } => {
+            let ids = named.ids();
+            // Taken for an id, it would make the others due at once.
+            let is_delay = |id: &MessageId| {
+                id.as_str()
+                    .strip_prefix('+')
+                    .is_some_and(|rest| time::duration(rest).is_ok())
+            };
+            if let Some(delay) = ids.iter().find(|id| is_delay(id)) {
+                return Err(format!(
+                    "{} stands at the end, or give --in",
+                    delay.as_str()
+                ));
+            }
+            Command::Reschedule(other.or(queue), ids, timing.due())
+        }
         What::Redrive(args) | What::Dead(Dead::Redrive(args)) => redrive(args, queue)?,
         What::Delete(args) | What::Dead(Dead::Delete(args)) => {
             bulk(args.queue.or(queue), &args.which, Bulk::Delete)
@@ -491,7 +507,15 @@ mod tests {
         assert_eq!(message.due, Due::NOW);
         let due = Due::In(Duration::from_secs(90));
         let moved = Command::Reschedule(queue, vec!["a".into()], due);
-        assert_eq!(parse("reschedule a +90s"), Ok(Line::Do(moved)));
+        assert_eq!(parse("reschedule a +90s"), Ok(Line::Do(moved.clone())));
+        assert_eq!(parse("resc a +90s"), Ok(Line::Do(moved)));
+        for line in [
+            "reschedule a +90s --queue q",
+            "reschedule +90s a",
+            "reschedule -- a +90s",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
         assert!(parse("send x +5").unwrap_err().contains("not a duration"));
     }
 

@@ -27,7 +27,7 @@ pub(super) struct BodyMemory(Arc<Semaphore>);
 
 impl Default for BodyMemory {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(MEMORY_KIB)))
+        Self::of_kib(MEMORY_KIB)
     }
 }
 
@@ -38,6 +38,10 @@ pub(super) struct Received {
 }
 
 impl BodyMemory {
+    pub(super) fn of_kib(kib: usize) -> Self {
+        Self(Arc::new(Semaphore::new(kib)))
+    }
+
     /// Reads a body of at most so many bytes to its end.
     pub(super) async fn read(&self, body: Body, max: usize) -> Result<Received, Problem> {
         match tokio::time::timeout(TIME_LIMIT, self.read_all(body, max)).await {

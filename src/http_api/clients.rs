@@ -11,12 +11,24 @@ use super::problem::Problem;
 /// Requests under way at a time, in all and of one client.
 const REQUESTS_MAX: usize = 256;
 const REQUESTS_OF_ONE_MAX: usize = 128;
+const UNSIGNED_OF_ONE_MAX: usize = 16;
 
 /// Who asks: the name of a token, or where a request without one comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum ClientKey {
     Token(String),
     Peer(Peer),
+    /// The sender of a webhook, before its signature was seen.
+    Unsigned(Peer),
+}
+
+impl ClientKey {
+    fn max(&self) -> usize {
+        match self {
+            Self::Token(_) | Self::Peer(_) => REQUESTS_OF_ONE_MAX,
+            Self::Unsigned(_) => UNSIGNED_OF_ONE_MAX,
+        }
+    }
 }
 
 /// The requests under way.
@@ -45,7 +57,7 @@ impl Clients {
     pub(super) fn begin(&self, key: ClientKey) -> Result<UnderWay, Problem> {
         let mut counts = self.lock();
         let of_one = counts.by_client.get(&key).copied().unwrap_or(0);
-        if of_one >= REQUESTS_OF_ONE_MAX {
+        if of_one >= key.max() {
             return Err(Problem::try_again(
                 StatusCode::TOO_MANY_REQUESTS,
                 format!("{of_one} requests of this client are under way, which is the limit"),

@@ -117,6 +117,7 @@ fn admit(shared: &Shared, request: &mut Request) -> Result<UnderWay, Problem> {
     };
     let key = match &grant {
         Some(grant) => ClientKey::Token(grant.name.clone()),
+        None if is_signed => ClientKey::Unsigned(peer),
         None => ClientKey::Peer(peer),
     };
     let under_way = shared.clients.begin(key)?;

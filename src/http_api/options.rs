@@ -161,7 +161,7 @@ fn message_headers(headers: &HeaderMap) -> Result<Headers, Problem> {
 }
 
 /// Headers for the handler under their own names: those of CloudEvents and traces, and others.
-pub(super) fn passed_on(
+fn passed_on(
     headers: &HeaderMap,
     others: impl Fn(&HeaderName) -> bool,
 ) -> Result<Headers, Problem> {

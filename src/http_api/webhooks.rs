@@ -17,7 +17,7 @@ use sha2::Sha256;
 
 use super::body::content_type;
 use super::guard::single;
-use super::options::{KEY_MAX, passed_on};
+use super::options::KEY_MAX;
 use super::problem::Problem;
 use super::schemas::{BodyProblem, WebhookProblem};
 use super::send::{checked, send_one};
@@ -40,8 +40,14 @@ const TOLERANCE: Duration = Duration::from_mins(5);
 /// Signatures of one request that are looked at. A sender that changes its secret sends two.
 const SIGNATURES_MAX: usize = 8;
 
+/// Bytes of a signature.
+const SIGNATURE_BYTES: usize = 32;
+
 /// Requests without a token that are worked on at a time, so that those with one have room.
 pub(super) const UNDER_WAY_MAX: usize = 64;
+
+/// KiB that their bodies may hold at a time.
+pub(super) const MEMORY_KIB: usize = 16 * 1024;
 
 const ID: HeaderName = HeaderName::from_static("webhook-id");
 const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
@@ -76,7 +82,8 @@ impl fmt::Debug for WebhookKeys {
 impl WebhookKeys {
     /// Reads a file: a line for each secret with a name, queues (`*` for all) and `whsec_` with the secret
     /// in Base64. A name may be there several times, while its secret is being changed. Empty lines and
-    /// lines that begin with `#` count for nothing.
+    /// lines that begin with `#` count for nothing. A file without a key lets nobody in, which takes the last
+    /// sender out.
     ///
     /// # Errors
     ///
@@ -89,27 +96,26 @@ impl WebhookKeys {
                 parse_line(line).map_err(|error| format!("line {}: {error}", number + 1))
             })
             .collect::<Result<Vec<_>, _>>()?;
-        if keys.is_empty() {
-            return Err("it has no key: NAME QUEUE[,QUEUE] whsec_SECRET".to_owned());
-        }
         Ok(Self(keys))
     }
 
     /// Whether a sender of this queue has signed this.
     fn have_signed(&self, queue: &QueueName, request: &Signed<'_>, body: &[u8]) -> bool {
-        let keys = self.0.iter().filter(|key| {
-            let queues = key.queues.as_ref();
-            queues.is_none_or(|queues| queues.contains(queue))
-        });
-        let of_request: Vec<Vec<u8>> = request.signatures().collect();
-        keys.into_iter().any(|key| {
+        self.of(queue).any(|key| {
             let mut hmac = key.hmac.clone();
             for part in [request.id, ".", request.timestamp, "."] {
                 hmac.update(part.as_bytes());
             }
             hmac.update(body);
             let is_of = |signature: &Vec<u8>| hmac.clone().verify_slice(signature).is_ok();
-            of_request.iter().any(is_of)
+            request.signatures.iter().any(is_of)
+        })
+    }
+
+    fn of(&self, queue: &QueueName) -> impl Iterator<Item = &Key> {
+        self.0.iter().filter(move |key| {
+            let queues = key.queues.as_ref();
+            queues.is_none_or(|queues| queues.contains(queue))
         })
     }
 }
@@ -122,7 +128,15 @@ fn parse_line(line: &str) -> Result<Key, String> {
             words.len()
         ));
     };
-    name_of(name)?;
+    // No refusal repeats a word: words in another order would show the secret.
+    if name_of(name).is_err() {
+        return Err(
+            "the first word is no name: use letters, digits, dots, underscores and dashes"
+                .to_owned(),
+        );
+    }
+    let queues = queues_of(queues);
+    let queues = queues.map_err(|_| "the second word must be names of queues, or *".to_owned())?;
     let refusal = || {
         format!(
             "the last word must be {SECRET_PREFIX} and a secret of {} to {} bytes in Base64",
@@ -136,7 +150,7 @@ fn parse_line(line: &str) -> Result<Key, String> {
         return Err(refusal());
     }
     Ok(Key {
-        queues: queues_of(queues)?,
+        queues,
         hmac: Hmac::new_from_slice(&secret).map_err(|_| refusal())?,
     })
 }
@@ -145,7 +159,8 @@ fn parse_line(line: &str) -> Result<Key, String> {
 struct Signed<'h> {
     id: &'h str,
     timestamp: &'h str,
-    signatures: &'h str,
+    /// Those of the version that has a shared secret.
+    signatures: Vec<Vec<u8>>,
 }
 
 impl<'h> Signed<'h> {
@@ -172,17 +187,15 @@ impl<'h> Signed<'h> {
                 "{TIMESTAMP} is more than {TOLERANCE:?} from the time here"
             )));
         }
+        let all = signatures.split(' ').take(SIGNATURES_MAX);
+        let signatures = all.filter_map(|one| BASE64.decode(one.strip_prefix("v1,")?).ok());
         Ok(Self {
             id,
             timestamp,
-            signatures,
+            signatures: signatures
+                .filter(|one| one.len() == SIGNATURE_BYTES)
+                .collect(),
         })
-    }
-
-    /// Those of the version that has a shared secret.
-    fn signatures(&self) -> impl Iterator<Item = Vec<u8>> {
-        let all = self.signatures.split(' ').take(SIGNATURES_MAX);
-        all.filter_map(|one| BASE64.decode(one.strip_prefix("v1,")?).ok())
     }
 }
 
@@ -216,25 +229,36 @@ pub(super) async fn receive(
         .map_err(|error| Problem::bad_request(format!("{error}")))?;
     content_type(&headers)?;
     let request = Signed::read(&headers, Clock::System.now().ms)?;
+    let refusal = || unauthorized(format!("{SIGNATURE} is of no sender of queue {queue}"));
+    // No body is read if nothing could make it right.
+    if request.signatures.is_empty() || keys.of(&queue).next().is_none() {
+        return Err(refusal());
+    }
     let Ok(_room) = shared.webhooks_under_way.try_acquire() else {
         return Err(Problem::try_again(
             StatusCode::SERVICE_UNAVAILABLE,
             format!("{UNDER_WAY_MAX} webhooks are under way"),
         ));
     };
-    let body = shared.bodies.read(body, shared.max_payload).await?;
+    let body = shared.webhook_bodies.read(body, shared.max_payload).await?;
     if !keys.have_signed(&queue, &request, &body.bytes) {
-        return Err(unauthorized(format!(
-            "{SIGNATURE} is of no sender of queue {queue}"
-        )));
+        return Err(refusal());
     }
+    // An id of theirs is none of those with which clients that have a token send.
+    let key = format!("webhook {}", request.id);
     let message = NewMessage {
-        headers: passed_on(&headers, |name| {
-            [header::CONTENT_TYPE, ID, TIMESTAMP].contains(name)
-        })?,
+        headers: [header::CONTENT_TYPE, ID, TIMESTAMP]
+            .iter()
+            .filter_map(|name| {
+                Some((
+                    name.as_str().to_owned(),
+                    single(&headers, name).ok()??.to_owned(),
+                ))
+            })
+            .collect(),
         ..NewMessage::new(body.bytes)
     };
-    let message = with_key(message, Some(request.id), None);
+    let message = with_key(message, Some(&key), None);
     send_one(&shared, &queue, checked(&shared, message)?).await
 }
 
@@ -327,10 +351,11 @@ mod tests {
     #[test]
     fn a_wrong_line_is_told_with_its_number_and_without_a_secret() {
         for (text, says) in [
-            (String::new(), "it has no key"),
             (format!("# a\nshop {SECRET}"), "line 2: it has 2 words"),
-            (format!("a/b q {SECRET}"), "line 1: the name"),
-            (format!("shop q,a{{b {SECRET}"), "queue name"),
+            (format!("a/b q {SECRET}"), "line 1: the first word"),
+            (format!("shop q,a{{b {SECRET}"), "names of queues"),
+            (format!("{SECRET}+/ q shop"), "the first word"),
+            (format!("shop {SECRET}+/ {SECRET}"), "the second word"),
             (format!("shop q {}", &SECRET[6..]), "whsec_"),
             ("shop q whsec_MfKQ".to_owned(), "16 to 256 bytes"),
             ("shop q whsec_MfKQ9r8GKYqrTwjUPD8I!".to_owned(), "Base64"),
@@ -339,6 +364,7 @@ mod tests {
             assert!(error.contains(says), "{text:?}: {error}");
             assert!(!error.contains("MfKQ"), "{error}");
         }
+        assert!(WebhookKeys::parse("# nobody").unwrap().0.is_empty());
         let keys = WebhookKeys::parse(&format!("shop q {SECRET}")).unwrap();
         assert_eq!(format!("{keys:?}"), "WebhookKeys(1)");
     }

@@ -15,7 +15,7 @@ use wasmtime::component::{Component, Linker};
 use wasmtime::{Engine, OutOfMemory};
 
 use super::check::Names;
-use super::engine::{EngineKind, config, no_pool};
+use super::engine::{EngineKind, check_mappings, config, no_pool, uncounted_stacks};
 use super::entry::Entry;
 use super::imports::State;
 use super::{ComponentFile, HandlerError, Limits, bulk, check, imports};
@@ -88,6 +88,7 @@ impl Compiler {
         limits: &Limits,
     ) -> Result<Self, HandlerError> {
         let fail = |error: wasmtime::Error| HandlerError::Engine(format!("{error:#}"));
+        check_mappings(kind, slots, limits)?;
         // Without the pool some limits would not hold: those on tables, instances and their sizes.
         let engine =
             Engine::new(&config(kind, slots, limits)).map_err(|error| no_pool(slots, &error))?;
@@ -103,6 +104,14 @@ impl Compiler {
 
     /// Compiled code that [`accept`](Self::accept) takes.
     pub(super) fn compile(&self, bytes: &[u8]) -> Result<Vec<u8>, Refusal> {
+        if self.kind == EngineKind::Async
+            && let Some(reason) = uncounted_stacks(bytes)
+        {
+            return Err(Refusal {
+                engine: Some(self.kind),
+                ..reason.to_owned().into()
+            });
+        }
         let code = bulk::compile(bytes, |bytes| self.engine.precompile_component(bytes));
         let code = code.map_err(|error| self.refusal(&error))?;
         self.accept(&code)?;

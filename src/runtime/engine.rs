@@ -2,7 +2,10 @@
 //! does, needs a second, which keeps books on tasks and streams and so costs each message more.
 
 use serde::{Deserialize, Serialize};
-use wasmparser::{Parser, Payload, Validator, WasmFeatures};
+use wasmparser::{
+    CanonicalFunction, ComponentAlias, ExternalKind, Instance, Parser, Payload, Validator,
+    WasmFeatures,
+};
 use wasmtime::{Config, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 use super::HandlerError;
@@ -89,6 +92,107 @@ fn names_new_wasi(bytes: &[u8]) -> bool {
     false
 }
 
+/// Why a component could hold more stacks in the second engine than its part of the pool: an instance that gives
+/// on a function of others as its own may wait on a stack, while it has no code that `--limit instances` counts.
+pub(super) fn uncounted_stacks(bytes: &[u8]) -> Option<&'static str> {
+    const REASON: &str = "a component in it exports a function of others as its own (canon lift of canon lower), which \
+        no limit counts: call it from code instead";
+    // The core instances with code, and the functions of such, of each component that is being read.
+    let mut levels: Vec<(Vec<bool>, Vec<bool>)> = Vec::new();
+    for payload in Parser::new(0).parse_all(bytes) {
+        // What is not valid is refused by the engine, in better words.
+        let payload = payload.ok()?;
+        if let Payload::Version { .. } = payload {
+            levels.push(Default::default());
+        } else if let Payload::End(_) = payload {
+            levels.pop();
+        }
+        let Some((instances, functions)) = levels.last_mut() else {
+            continue;
+        };
+        match payload {
+            Payload::InstanceSection(section) => {
+                for one in section {
+                    instances.push(matches!(one.ok()?, Instance::Instantiate { .. }));
+                }
+            }
+            Payload::ComponentAliasSection(section) => {
+                for one in section {
+                    let ComponentAlias::CoreInstanceExport {
+                        kind,
+                        instance_index,
+                        ..
+                    } = one.ok()?
+                    else {
+                        continue;
+                    };
+                    let has_code = instances.get(instance_index as usize).copied()?;
+                    if matches!(kind, ExternalKind::Func | ExternalKind::FuncExact) {
+                        functions.push(has_code);
+                    }
+                }
+            }
+            Payload::ComponentCanonicalSection(section) => {
+                for one in section {
+                    match one.ok()? {
+                        CanonicalFunction::Lift {
+                            core_func_index, ..
+                        } if !functions.get(core_func_index as usize).copied()? => {
+                            return Some(REASON);
+                        }
+                        CanonicalFunction::Lift { .. } => {}
+                        _ => functions.push(false),
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Mappings of memory that one stack of the pool is: itself, and the guard before it.
+const MAPPINGS_OF_A_STACK: usize = 2;
+
+/// Refuses a pool of more stacks than the system maps for a process: at the limit, threads could not start.
+pub(super) fn check_mappings(
+    kind: EngineKind,
+    slots: usize,
+    limits: &Limits,
+) -> Result<(), HandlerError> {
+    let most = std::fs::read_to_string("/proc/sys/vm/max_map_count");
+    let most = most.ok().and_then(|text| text.trim().parse::<usize>().ok());
+    match most {
+        Some(most) if kind == EngineKind::Async => mappings_fit(slots, limits, most),
+        _ => Ok(()),
+    }
+}
+
+/// Half of them are for all else.
+fn mappings_fit(slots: usize, limits: &Limits, most: usize) -> Result<(), HandlerError> {
+    let stacks = usize::try_from(stacks(EngineKind::Async, limits)).unwrap_or(usize::MAX);
+    let each = stacks.saturating_mul(MAPPINGS_OF_A_STACK);
+    let fit = (most / 2 / each).saturating_sub(1);
+    if slots <= fit {
+        return Ok(());
+    }
+    Err(HandlerError::Engine(format!(
+        "a handler for WASI 0.3 takes {each} mappings of memory for each of {slots} slots, and this system allows a \
+         process {most} (sysctl vm.max_map_count): run at most {fit} with --slots, or raise that"
+    )))
+}
+
+/// Stacks of one run.
+fn stacks(kind: EngineKind, limits: &Limits) -> u32 {
+    match kind {
+        EngineKind::Sync => 1,
+        // Each instance inside a component may have a task that waits on a stack of its own.
+        EngineKind::Async => u32::try_from(limits.instances)
+            .unwrap_or(u32::MAX)
+            .saturating_add(SPARE_STACKS),
+    }
+}
+
 /// The settings of an engine for up to `slots` runs at a time.
 pub(super) fn config(kind: EngineKind, slots: usize, limits: &Limits) -> Config {
     let is_async = kind == EngineKind::Async;
@@ -132,11 +236,7 @@ fn pool(kind: EngineKind, slots: usize, limits: &Limits) -> PoolingAllocationCon
     let number = |n| u32::try_from(n).unwrap_or(u32::MAX);
     let n = number(slots).saturating_add(1);
     let (instances, tables) = (number(limits.instances), number(limits.tables));
-    let stacks = match kind {
-        EngineKind::Sync => 1,
-        // Each instance inside a component may have a task that waits on a stack of its own.
-        EngineKind::Async => instances.saturating_add(SPARE_STACKS),
-    };
+    let stacks = stacks(kind, limits);
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(n)
         .total_core_instances(n.saturating_mul(instances))
@@ -190,5 +290,45 @@ mod tests {
         for bytes in [&b""[..], b"\0asm", b"\0asm\x0d\0\x01\0\xff"] {
             assert_eq!(EngineKind::of(bytes), EngineKind::Sync);
         }
+    }
+
+    #[test]
+    fn an_instance_without_code_that_may_wait_is_found() {
+        let lifted = |function: &str| {
+            let text = format!(
+                r#"(component (import "f" (func $f async))
+                    (component $inner (import "f" (func $f async))
+                        (core func $lowered (canon lower (func $f)))
+                        (core instance $named (export "f" (func $lowered)))
+                        (core module $code (import "" "f" (func)) (func (export "own")))
+                        (core instance $run (instantiate $code (with "" (instance $named))))
+                        (alias core export $named "f" (core func $renamed))
+                        (alias core export $run "own" (core func $own))
+                        (type $t (func async))
+                        (func (type $t) (canon lift (core func {function}))))
+                    (instance (instantiate $inner (with "f" (func $f)))))"#
+            );
+            uncounted_stacks(&wat::parse_str(text).unwrap()).is_some()
+        };
+        assert!(lifted("$lowered") && lifted("$renamed"));
+        assert!(!lifted("$own"));
+        assert!(
+            uncounted_stacks(b"").is_none() && uncounted_stacks(b"\0asm\x0d\0\x01\0\xff").is_none()
+        );
+    }
+
+    #[test]
+    fn more_stacks_than_the_system_maps_are_refused_with_what_fits() {
+        let limits = Limits {
+            instances: 40,
+            ..Limits::default()
+        };
+        assert!(mappings_fit(16, &limits, 65_530).is_ok());
+        assert!(mappings_fit(389, &limits, 65_530).is_ok());
+        let error = mappings_fit(390, &limits, 65_530).unwrap_err().to_string();
+        assert!(
+            error.contains("84 mappings") && error.contains("at most 389"),
+            "{error}"
+        );
     }
 }

@@ -36,7 +36,7 @@ use std::io::{Read, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use dqhost::queue::delivery;
 use dqhost::queue::types::{Message, Nack, Verdict};
 use exports::dqhost::queue::handler::Guest;
@@ -140,7 +140,9 @@ fn parts(url: &str) -> Option<(Scheme, &str, String)> {
 fn signed(msg: &Message, secret: &str) -> Result<Vec<(&'static str, String)>, String> {
     let refusal = || "WEBHOOK_SECRET is not whsec_ and a secret in Base64".to_owned();
     let secret = secret.trim().strip_prefix("whsec_").ok_or_else(refusal)?;
-    let secret = STANDARD.decode(secret).map_err(|_| refusal())?;
+    let secret = STANDARD_NO_PAD
+        .decode(secret.trim_end_matches('='))
+        .map_err(|_| refusal())?;
     let mut hmac = Hmac::<Sha256>::new_from_slice(&secret).map_err(|_| refusal())?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.unwrap_or_default().as_secs().to_string();

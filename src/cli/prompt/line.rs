@@ -57,9 +57,10 @@ fn word(text: &str) -> Result<(String, &str), String> {
 
 /// `+5s` at the end is short for `--in 5s`.
 pub(super) fn with_delay(mut words: Vec<String>) -> Vec<String> {
-    let others = match words.first().map(String::as_str) {
-        Some("send") => 2,
-        Some("reschedule") => 1,
+    // A command may be cut short.
+    let others = match words.first() {
+        Some(first) if "send".starts_with(first.as_str()) => 2,
+        Some(first) if "reschedule".starts_with(first.as_str()) => 1,
         _ => return words,
     };
     let is_value = |before: &String| before.starts_with('-');

