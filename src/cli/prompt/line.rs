@@ -66,6 +66,8 @@ pub(super) fn with_delay(mut words: Vec<String>) -> Vec<String> {
     let is_value = |before: &String| before.starts_with('-');
     let is_value = words.iter().rev().nth(1).is_some_and(is_value);
     let delay = words.last().and_then(|last| last.strip_prefix('+'));
+    // After -- every word is what it is.
+    let is_value = is_value || words.iter().any(|word| word == "--");
     let Some(delay) = delay.filter(|_| words.len() > others && !is_value) else {
         return words;
     };
