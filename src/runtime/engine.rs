@@ -92,8 +92,9 @@ fn names_new_wasi(bytes: &[u8]) -> bool {
     false
 }
 
-/// Why a component could hold more stacks in the second engine than its part of the pool: an instance that gives
-/// on a function of others as its own may wait on a stack, while it has no code that `--limit instances` counts.
+/// Why a component could hold more stacks in the second engine than its part of the pool. An instance that gives
+/// on a function of others as its own may wait on a stack. It needs no code, which is what `--limit instances`
+/// counts.
 pub(super) fn uncounted_stacks(bytes: &[u8]) -> Option<&'static str> {
     const REASON: &str = "a component in it exports a function of others as its own (canon lift of canon lower), which \
         no limit counts: call it from code instead";
