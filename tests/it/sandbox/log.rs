@@ -132,7 +132,7 @@ fn lines_of_handlers_have_a_file_of_their_own_and_push_out_nothing_of_the_hosts(
     eventually("it is acked", || {
         (stats(&store, "default")["totals"]["acked"] == 1).then_some(())
     });
-    tty.keys("5");
+    tty.keys("6");
     // Both are on the screen.
     tty.wait_for("dqhost.log and dqhost-guests.log");
     tty.wait_for("[guest] \"480 more lines of this run were left out\"");
