@@ -191,7 +191,9 @@ impl State {
             self.snapshot = snapshot;
         }
         let known = |name: &QueueName| self.snapshot.queues.iter().any(|queue| queue.name == *name);
-        if !self.queue.as_ref().is_some_and(known) {
+        // Before the store was read there are no queues. What is selected stays, or a message that is sent now
+        // would go to another queue.
+        if self.snapshot.read_at.is_some() && !self.queue.as_ref().is_some_and(known) {
             self.queue = self.snapshot.queues.first().map(|queue| queue.name.clone());
         }
         self.screen.refresh(self);

@@ -191,8 +191,12 @@ impl State {
         if text.trim().is_empty() && prompt.kind == Kind::Command {
             return Vec::new();
         }
-        let default = "default".parse().ok();
+        // A host serves some queue, which is known in a moment.
+        let has_host = self.snapshot.host.is_some() && prompt.kind == Kind::Command;
+        let default = "default".parse().ok().filter(|_| !has_host);
         let Some(queue) = self.queue.clone().or(default) else {
+            prompt.error = Some("the queues are not known yet: try again in a moment".to_owned());
+            self.prompt = Some(prompt);
             return Vec::new();
         };
         let chosen = self.chosen().filter(|(of, _)| *of == queue);

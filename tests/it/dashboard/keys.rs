@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use dqhost::control::{Bulk, Command, Notice, QueryResult, TaskView, UNDO_TIME};
+use dqhost::control::{Bulk, Command, Line, Notice, QueryResult, TaskView, UNDO_TIME};
 use dqhost::dashboard::keymap::{Key, Scope};
 use dqhost::dashboard::update::{Effect, Event};
-use dqhost::dashboard::{picture, screens};
-use dqhost::message::MessageId;
+use dqhost::dashboard::{CommandParser, Named, picture, screens};
+use dqhost::message::{MessageId, QueueName};
 
 use super::sample::{Sample, theme};
 
@@ -526,4 +526,45 @@ fn a_key_on_its_way_does_nothing_to_a_message_that_opens_by_itself() {
     let mut sample = made();
     sample.press(KeyCode::Backspace, KeyModifiers::NONE);
     assert_eq!(asked(sample.type_in("x")).len(), 1);
+}
+
+/// It says which queue a line is about.
+struct Tell;
+
+impl CommandParser for Tell {
+    fn parse(&self, _: &str, queue: &QueueName, _: &[MessageId]) -> Result<Line, String> {
+        Err(format!("for {queue}"))
+    }
+
+    fn names(&self, _: &str) -> Option<Named> {
+        None
+    }
+
+    fn complete(&self, _: &str) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// A snapshot from before the first look at the store has no queues.
+#[test]
+fn a_line_is_about_the_selected_queue_or_about_none() {
+    let said = |sample: &mut Sample| {
+        sample.type_in(":send x");
+        let enter = Event::Key(KeyEvent::new(KeyCode::Enter, KeyModifiers::NONE));
+        sample.state.update(enter, &Tell, sample.now);
+        let prompt = sample.state.prompt.take().unwrap();
+        prompt.error.unwrap()
+    };
+    let mut sample = at("Overview");
+    let selected = sample.state.queue.clone().unwrap();
+    sample.change(|snapshot| {
+        snapshot.queues.clear();
+        snapshot.read_at = None;
+    });
+    assert_eq!(said(&mut sample), format!("for {selected}"));
+    // A host is there, so the queues will be.
+    sample.state.queue = None;
+    assert!(said(&mut sample).contains("not known yet"));
+    sample.change(|snapshot| snapshot.host = None);
+    assert_eq!(said(&mut sample), "for default");
 }
