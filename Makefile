@@ -5,7 +5,7 @@ GUESTS := --profile guest --target wasm32-wasip2 --workspace --exclude dqhost
 DENY := $(TARGET)/tools/cargo-deny
 MDBOOK := $(TARGET)/tools/mdbook
 
-.PHONY: help demo test fuzz chaos check deny docs deb image guests setup redis clients languages bench bench-full picture
+.PHONY: help demo test fuzz chaos week check deny docs deb image guests setup redis clients languages bench bench-full picture
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/'
@@ -63,6 +63,9 @@ SEED ?= 1
 chaos: redis guests ## go on trying to break what is promised, for MINUTES=10, from SEED=1 on
 	DQHOST_CHAOS_MINUTES=$(MINUTES) DQHOST_CHAOS_SEED=$(SEED) \
 		cargo test --locked --test chaos -- --ignored --nocapture however_long
+
+week: redis guests ## run hosts for MINUTES=10 with kills, swaps, limits and schedules, and count what they tell
+	DQHOST_WEEK_MINUTES=$(MINUTES) cargo test --locked --test it -- --nocapture week::
 
 bench: redis guests ## measure the most important figures in a few minutes
 	cargo bench --locked --bench dqhost -- --json $(TARGET)/bench.json

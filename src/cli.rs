@@ -80,6 +80,7 @@ mod steer;
 mod store_args;
 mod table;
 mod token;
+mod traces;
 mod up;
 mod watched;
 mod which;

@@ -25,8 +25,10 @@ use self::queues::{HostQueues, ServedQueue};
 use self::slots::Slots;
 use crate::message::QueueName;
 use crate::runtime::Handler;
+use crate::spans::Spans;
 use crate::store::{HOST_SILENCE, HostInfo, Store, StoreError, StoreResult};
 
+mod attempt_span;
 mod changes;
 mod current_handler;
 mod drain;
@@ -108,6 +110,8 @@ pub struct HostConfig {
     pub poll: Duration,
     /// Stop when nothing waits and nothing is in flight.
     pub exit_when_empty: bool,
+    /// Where spans of attempts and of settlements go.
+    pub spans: Spans,
 }
 
 /// What a host is told to do. It only goes up.

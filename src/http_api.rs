@@ -25,6 +25,7 @@ pub use self::tokens::{FILE_MAX, Grant, Role, SharedTokens, Tokens, name_of, new
 pub use self::webhooks::{SharedWebhookKeys, WebhookKeys};
 use crate::host::{Monitor, Stage};
 use crate::message::QueueName;
+use crate::spans::Spans;
 use crate::store::{Store, StoreError, StoreResult, count_requests};
 
 mod access;
@@ -45,6 +46,7 @@ mod problem;
 mod queues;
 mod schemas;
 mod send;
+mod send_span;
 mod server;
 mod timed;
 mod tls;
@@ -65,6 +67,8 @@ pub struct HttpApi {
     pub max_payload: usize,
     /// The host in this process, if there is one.
     pub host: Option<HostView>,
+    /// Where spans of sends go.
+    pub spans: Spans,
 }
 
 /// What the API shows of the host beside it.
@@ -89,6 +93,7 @@ struct Shared {
     clients: Clients,
     bodies: BodyMemory,
     host: Option<HostView>,
+    spans: Spans,
     health: StoreHealth,
     /// Pages that may be read now.
     pages: Semaphore,
@@ -117,6 +122,7 @@ impl HttpApi {
             clients: Clients::default(),
             bodies: BodyMemory::default(),
             host: self.host,
+            spans: self.spans,
             health: StoreHealth::default(),
             pages: Semaphore::new(list::PAGES_AT_A_TIME),
             stop: stop.clone(),

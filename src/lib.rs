@@ -30,6 +30,8 @@
 //! * [`files`]: files on the disk, checked before they are used
 //! * [`text`]: text from outside, made fit for a terminal
 //! * [`clock`]: the time of a store that has no clock of its own
+//! * [`spans`]: what was done with a message, for a collector of traces
+//! * `tls_roots`: whom this program trusts over TLS
 //! * [`metrics`]: how often something took how long
 //! * [`message`]: the vocabulary
 
@@ -49,8 +51,10 @@ pub mod metrics;
 pub mod queue;
 pub mod runtime;
 pub mod schedule;
+pub mod spans;
 pub mod store;
 pub mod text;
+mod tls_roots;
 pub mod verdict;
 
 pub use queue::{Queue, QueueError, Received};

@@ -12,6 +12,7 @@ use super::log::LogArgs;
 use super::queue_limits::QueueLimitsArgs;
 use super::sandbox::SandboxArgs;
 use super::screen::ScreenArgs;
+use super::traces::TraceArgs;
 use super::{StoreArgs, Usage, number, time};
 use crate::host::QueueSettings;
 use crate::message::{NewMessage, QueueName, RETRIES_MAX};
@@ -73,6 +74,8 @@ pub(super) struct UpArgs {
     pub sandbox: SandboxArgs,
     #[command(flatten)]
     pub listen: ListenArgs,
+    #[command(flatten)]
+    pub traces: TraceArgs,
     #[command(flatten)]
     pub screen: ScreenArgs,
     #[command(flatten)]

@@ -20,6 +20,7 @@ use crate::http_api::{
     Certificate, FILE_MAX, HostView, HttpApi, ListenAddr, Listener, OpenSocket, Tokens, WebhookKeys,
 };
 use crate::message::PAYLOAD_MAX_DEFAULT;
+use crate::spans::Spans;
 use crate::store::Store;
 use crate::store::address::Endpoints;
 
@@ -181,6 +182,7 @@ pub(super) async fn start(
     Listen { args, place }: Listen,
     store: impl Future<Output = anyhow::Result<Arc<dyn Store>>> + Send + 'static,
     host: Option<HostView>,
+    spans: Spans,
 ) -> anyhow::Result<Listening> {
     let tokens = args.tokens.map(tokens).transpose()?;
     let webhook_keys = args.webhooks.map(webhook_keys).transpose()?;
@@ -236,6 +238,7 @@ pub(super) async fn start(
         certificate,
         max_payload: args.max_payload,
         host,
+        spans,
     };
     listening.served = runtime.spawn(api.serve(listener, stopped));
     Ok(listening)
@@ -314,7 +317,7 @@ pub(super) async fn beside(
     listen: Option<Listen>,
     of_store: &StoreArgs,
     store: &Arc<dyn Store>,
-    host: HostView,
+    (host, spans): (HostView, &Spans),
     endpoints: &Endpoints,
 ) -> anyhow::Result<Option<Listening>> {
     let Some(listen) = listen else {
@@ -322,7 +325,7 @@ pub(super) async fn beside(
     };
     let (of_host, of_store) = (Arc::clone(store), of_store.clone());
     let store = async move { open::beside(&of_store, of_host).await };
-    let listening = start(listen, store, Some(host)).await?;
+    let listening = start(listen, store, Some(host), spans.clone()).await?;
     if let ListenAddr::Tcp(at) = listening.address() {
         // What a handler may not do to the store, it may not do through the API.
         endpoints.add("127.0.0.1", at.port());

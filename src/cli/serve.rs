@@ -10,6 +10,7 @@ use super::open::Missing;
 use super::passed_sockets::PassedSockets;
 use super::service::ServiceManager;
 use super::signals::{self, OnSignal};
+use super::traces::{self, TraceArgs};
 use super::{Exit, StoreArgs, hardening, log, open};
 use crate::host::Stage;
 use crate::http_api::ListenAddr;
@@ -21,6 +22,8 @@ const PORT: u16 = 7420;
 pub(super) struct ServeArgs {
     #[command(flatten)]
     listen: ListenArgs,
+    #[command(flatten)]
+    traces: TraceArgs,
     #[command(flatten)]
     log: log::LogArgs,
     #[command(flatten)]
@@ -44,9 +47,10 @@ pub(super) async fn serve(args: ServeArgs, sockets: PassedSockets) -> anyhow::Re
         manager: manager.clone(),
     };
     signals::listen(stage, on_signal)?;
+    let spans = args.traces.spans(&uuid::Uuid::new_v4().to_string())?;
     let store = args.store;
     let store = async move { open::store(&store, Missing::Make).await };
-    let listening = listen::start(listen, store, None).await?;
+    let listening = listen::start(listen, store, None, spans.clone()).await?;
     let status = format!("serving the HTTP API at {}", listening.address());
     let progress = listening.progress();
     let telling = progress.map(|progress| manager.tell_of_api(&status, progress));
@@ -56,6 +60,7 @@ pub(super) async fn serve(args: ServeArgs, sockets: PassedSockets) -> anyhow::Re
         () = listening.end() => {}
         _ = stages.wait_for(|stage| *stage == Stage::Now) => {}
     }
+    traces::close(spans).await;
     tracing::info!("stopped");
     drop((telling, log));
     Ok(Exit::Done)

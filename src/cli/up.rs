@@ -16,9 +16,9 @@ use super::reload::{Reload, Reloader};
 use super::running::Running;
 use super::service::ServiceManager;
 use super::signals::{self, OnSignal};
-use super::{Exit, hardening, listen, log, open, sandbox, screen};
+use super::{Exit, Usage, hardening, listen, log, open, sandbox, screen, traces};
 use crate::control::LogRing;
-use crate::host::{Host, HostConfig, Served, Stage, Summary, Workers};
+use crate::host::{Host, HostConfig, Monitor, Served, Stage, Summary, Workers};
 use crate::http_api::HostView;
 use crate::message::QueueName;
 use crate::runtime::Permissions;
@@ -161,6 +161,8 @@ pub(super) async fn up(
         return snapshot(&args, config).await;
     }
     let listen = args.listen.if_given(sockets)?;
+    let config_of_host = host_config(&args)?;
+    let spans = config_of_host.spans.clone();
     let reopen = signals::reopen()?;
     let (logs, log) = start_log(&args)?;
     if let Some(file) = config.file_name() {
@@ -180,7 +182,7 @@ pub(super) async fn up(
     let serving: Vec<_> = served.iter().map(names).collect();
     warn_of_naming(&*store, &served).await;
     let (not_served, are_not_served) = watch::channel(left_out(&plans, &served));
-    let host = Host::new(Arc::clone(&store), served, host_config(&args), workers);
+    let host = Host::new(Arc::clone(&store), served, config_of_host, workers);
     let (manager, monitor) = (ServiceManager::of_environment(), host.monitor());
     let reloader = Reloader {
         loader: Arc::clone(&loader),
@@ -199,7 +201,7 @@ pub(super) async fn up(
         stage: stages.clone(),
         not_served: are_not_served,
     };
-    let listening = listen::beside(listen, &args.store, &store, view, &endpoints).await?;
+    let listening = listen::beside(listen, &args.store, &store, (view, &spans), &endpoints).await?;
     let on_signal = OnSignal {
         reopen,
         reload,
@@ -210,10 +212,7 @@ pub(super) async fn up(
     let running = Running::tell(&store.describe());
     let telling = manager.tell_of_host(&monitor, &stages);
     // Not before: who reads it may send a signal.
-    for (queue, handler) in serving {
-        let (slots, host) = (args.slots, monitor.host_id());
-        tracing::info!(%queue, handler, store = store.describe(), slots, host, "serving");
-    }
+    log_serving(&serving, &store.describe(), args.slots, &monitor);
     let parts = (store, Arc::clone(&loader));
     let summary = match logs {
         None => host.run(stages).await,
@@ -223,10 +222,18 @@ pub(super) async fn up(
     if let Some(listening) = listening {
         listening.end().await;
     }
+    traces::close(spans).await;
     log_end(&summary);
     // Its clock interrupts handlers as long as any may run.
     drop((loader, running, telling, log));
     Ok(Exit::Done)
+}
+
+fn log_serving(serving: &[(QueueName, String)], store: &str, slots: usize, monitor: &Monitor) {
+    let host = monitor.host_id();
+    for (queue, handler) in serving {
+        tracing::info!(%queue, handler, store, slots, host, "serving");
+    }
 }
 
 fn log_end(summary: &Summary) {
@@ -242,14 +249,16 @@ fn log_end(summary: &Summary) {
     );
 }
 
-fn host_config(args: &UpArgs) -> HostConfig {
-    HostConfig {
-        host_id: uuid::Uuid::new_v4().to_string(),
+fn host_config(args: &UpArgs) -> Result<HostConfig, Usage> {
+    let host_id = uuid::Uuid::new_v4().to_string();
+    Ok(HostConfig {
+        spans: args.traces.spans(&host_id)?,
+        host_id,
         slots: args.slots,
         drain: args.drain,
         poll: Duration::from_secs(1),
         exit_when_empty: args.exit_when_empty,
-    }
+    })
 }
 
 /// For all queues at once, since each takes several round trips.

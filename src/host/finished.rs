@@ -10,6 +10,7 @@ use super::in_flight::InFlightId;
 use crate::clock::Clock;
 use crate::message::{Attempt, Claim, Outgoing, Token};
 use crate::runtime::{Handler, Report};
+use crate::spans::Started;
 use crate::store::{Settlement, StoreError};
 use crate::text::cut_for_json;
 use crate::verdict::{self, Outcome};
@@ -31,6 +32,8 @@ pub(super) struct Finished {
     pub handler: Arc<Handler>,
     /// None if the message is to be released, or while the store is asked.
     pub settlement: Option<Settlement>,
+    /// The span of its settlement, if it is recorded.
+    pub span: Option<Started>,
 }
 
 impl Finished {

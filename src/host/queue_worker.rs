@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
+use super::attempt_span::AttemptSpan;
 use super::error_backoff::ErrorBackoff;
 use super::finished::Finished;
 use super::held::Held;
@@ -303,11 +304,13 @@ impl QueueWorker {
                 return;
             }
             let handler = served.handler.get();
+            let span = AttemptSpan::begin(&served, &mut delivery);
             let (report, slot) = run(&served, &handler, &mut delivery, stop, slot).await;
             if matches!(report.outcome, Outcome::HostBusy { .. }) {
                 // With its slot: what the host is short of must not be asked for in a hot loop.
                 tokio::time::sleep(BUSY_PAUSE.mul_f64(0.5 + fastrand::f64())).await;
             }
+            let span = span.and_then(|span| span.ran(&report, handler.digest()));
             served.times.ended(&report.outcome, report.duration);
             served.shared.totals.refused(report.refused as u64);
             let is_ours = served.in_flight.finished(in_flight_id);
@@ -325,6 +328,7 @@ impl QueueWorker {
                 report,
                 handler,
                 settlement: None,
+                span,
             };
             finished.decide(&served).await;
             // The receiver outlives every handler; if it is gone the lease expires by itself.

@@ -9,7 +9,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::error_backoff::ErrorBackoff;
 use super::finished::Finished;
-use super::{ServedQueue, record, tell};
+use super::{ServedQueue, attempt_span, record, tell};
 use crate::store::{BATCH_MAX, Settled, StoreResult};
 use crate::verdict::Outcome;
 
@@ -77,6 +77,9 @@ async fn settle_batch(served: &ServedQueue, mut batch: Vec<Finished>) -> Vec<Fin
             continue;
         }
         served.in_flight.remove(finished.in_flight_id);
+        if let Some(span) = finished.span.take() {
+            attempt_span::settled(span, queue, attempt_span::operation(&settlement), answer);
+        }
         shared.totals.settled(&settlement, answer);
         if answer == Settled::Done {
             let is_last = finished.attempt >= finished.attempts_max;
@@ -96,8 +99,11 @@ async fn release(served: &ServedQueue, batch: Vec<Finished>) {
     let ServedQueue { shared, queue, .. } = served;
     let claims: Vec<_> = batch.iter().map(|one| one.claim.clone()).collect();
     let answers = answers(served, &batch, || shared.store.release(queue, &claims)).await;
-    for (finished, answer) in batch.into_iter().zip(answers) {
+    for (mut finished, answer) in batch.into_iter().zip(answers) {
         served.in_flight.remove(finished.in_flight_id);
+        if let Some(span) = finished.span.take() {
+            attempt_span::settled(span, queue, "release", answer);
+        }
         if answer == Settled::Done {
             shared.totals.released(1);
             served.requeued.released();

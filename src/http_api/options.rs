@@ -84,6 +84,11 @@ impl Options {
         self.key.is_some()
     }
 
+    /// Those of each message.
+    pub(super) fn headers(&self) -> &Headers {
+        &self.defaults.headers
+    }
+
     fn window(&self) -> Option<Duration> {
         self.defaults.dedup_window
     }

@@ -13,6 +13,7 @@ use super::body::content_type;
 use super::options::Options;
 use super::problem::Problem;
 use super::schemas::{AnyProblem, BodyProblem};
+use super::send_span::SendSpan;
 use super::{Answer, Shared, answer, schemas};
 use crate::format::{self, line, message};
 use crate::message::{NewMessage, QueueName, Sent};
@@ -111,7 +112,17 @@ pub(super) fn checked(shared: &Shared, new: NewMessage) -> Result<NewMessage, Pr
 }
 
 pub(super) async fn send_one(shared: &Shared, queue: &QueueName, message: NewMessage) -> Answer {
-    let messages = [message];
+    let mut messages = [message];
+    let of = messages[0].headers.clone();
+    let span = SendSpan::begin(&shared.spans, queue, &of, &mut messages);
+    let answer = send_this(shared, queue, messages).await;
+    if let Some(span) = span {
+        span.end(&answer);
+    }
+    answer
+}
+
+async fn send_this(shared: &Shared, queue: &QueueName, messages: [NewMessage; 1]) -> Answer {
     let sent = shared.asked(shared.store.send(queue, &messages).await)?;
     let ([message], Some(sent)) = (messages, sent.into_iter().next()) else {
         return Err(Problem::new(
@@ -165,8 +176,17 @@ async fn send_batch<'b>(
     options: Options,
     messages: impl Iterator<Item = &'b [u8]>,
 ) -> Answer {
-    let batch = parse_batch(shared, &options, messages)?;
-    let sent = shared.asked(shared.store.send(queue, &batch).await)?;
+    let mut batch = parse_batch(shared, &options, messages)?;
+    let span = SendSpan::begin(&shared.spans, queue, options.headers(), &mut batch);
+    let answer = send_these(shared, queue, &batch).await;
+    if let Some(span) = span {
+        span.end(&answer);
+    }
+    answer
+}
+
+async fn send_these(shared: &Shared, queue: &QueueName, batch: &[NewMessage]) -> Answer {
+    let sent = shared.asked(shared.store.send(queue, batch).await)?;
     let is_new = |sent: &Sent| sent.due_at_ms.is_some();
     let status = if sent.iter().any(is_new) {
         StatusCode::CREATED

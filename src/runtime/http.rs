@@ -22,6 +22,7 @@ use super::permissions::{Permissions, Scheme, Target, is_this_machine, stands_fo
 use super::run_lines::of_this_run;
 use super::shares::{Held, RunShare, Shares};
 use super::trace::Trace;
+use crate::tls_roots::tls;
 
 /// Bytes of a request's body that are on their way at a time.
 const BODY_CHUNK: usize = 4 * 1024;
@@ -308,23 +309,8 @@ impl HttpClient {
         }
     }
 
-    /// Trusts what this machine trusts (`SSL_CERT_FILE` and `SSL_CERT_DIR` included), or the roots
-    /// of Mozilla when it has none.
     fn tls(&self) -> &TlsConnector {
-        self.tls.get_or_init(|| {
-            let mut roots = rustls::RootCertStore::empty();
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            if roots.is_empty() {
-                roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
-            }
-            let provider = Arc::new(rustls::crypto::ring::default_provider());
-            let config = rustls::ClientConfig::builder_with_provider(provider)
-                .with_safe_default_protocol_versions()
-                .expect("the provider is one of rustls and has its default versions")
-                .with_root_certificates(roots)
-                .with_no_client_auth();
-            TlsConnector::from(Arc::new(config))
-        })
+        self.tls.get_or_init(|| TlsConnector::from(tls()))
     }
 }
 

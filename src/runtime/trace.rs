@@ -4,9 +4,8 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::message::{HEADERS_MAX, Headers, headers_size};
+use crate::spans::{PARENT, STATE, TraceParent};
 
-const PARENT: &str = "traceparent";
-const STATE: &str = "tracestate";
 /// Goes to messages only: it may hold what no other server should see.
 const BAGGAGE: &str = "baggage";
 
@@ -27,7 +26,7 @@ impl Trace {
             is_fit.then(|| (wanted, value.clone()))
         };
         match find(PARENT) {
-            Some(parent) if is_parent(&parent.1) => {
+            Some(parent) if parent.1.parse::<TraceParent>().is_ok() => {
                 let others = [STATE, BAGGAGE].into_iter().filter_map(find);
                 Self(std::iter::once(parent).chain(others).collect())
             }
@@ -68,25 +67,6 @@ impl Trace {
     }
 }
 
-/// A `traceparent` of version 00, or of a later one that begins like it (Trace Context, 3.2 and 4.3).
-fn is_parent(value: &str) -> bool {
-    let mut parts = value.splitn(5, '-');
-    let mut part = |length: usize| {
-        let part = parts.next().filter(|part| part.len() == length)?;
-        let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-        part.bytes().all(is_hex).then_some(part)
-    };
-    let (Some(version), Some(trace), Some(parent), Some(_flags)) =
-        (part(2), part(32), part(16), part(2))
-    else {
-        return false;
-    };
-    let is_zero = |id: &str| id.bytes().all(|byte| byte == b'0');
-    let is_whole = parts.next().is_none();
-    let is_known = version != "ff" && (version != "00" || is_whole);
-    is_known && !is_zero(trace) && !is_zero(parent)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,7 +85,7 @@ mod tests {
             "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00",
             "cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-what-the-future-holds",
         ] {
-            assert!(is_parent(valid), "{valid}");
+            assert!(valid.parse::<TraceParent>().is_ok(), "{valid}");
         }
         for wrong in [
             "",
@@ -121,7 +101,7 @@ mod tests {
             "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-more",
             "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331",
         ] {
-            assert!(!is_parent(wrong), "{wrong}");
+            assert!(wrong.parse::<TraceParent>().is_err(), "{wrong}");
             let trace = Trace::of(&headers(&[("traceparent", wrong), ("tracestate", "a=1")]));
             assert_eq!(trace, Trace::default());
         }

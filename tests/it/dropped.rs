@@ -37,6 +37,7 @@ fn host(store: Arc<dyn Store>, slots: usize) -> Host {
         drain: LONG,
         poll: Duration::from_millis(50),
         exit_when_empty: false,
+        spans: dqhost::spans::Spans::default(),
     };
     let here = Handle::current();
     let workers = Workers {

@@ -9,6 +9,7 @@ mod send;
 mod steer;
 mod stop;
 mod tls;
+mod traces;
 mod webhooks;
 
 use std::fmt::Write as _;

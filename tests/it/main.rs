@@ -62,4 +62,5 @@ mod service;
 mod settings;
 mod support;
 mod transfer;
+mod week;
 mod with_delayqueue;

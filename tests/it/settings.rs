@@ -34,6 +34,7 @@ fn host(store: Arc<dyn Store>, example: &str, queues: &[(&QueueName, QueueSettin
         drain: Duration::ZERO,
         poll: Duration::from_millis(50),
         exit_when_empty: false,
+        spans: dqhost::spans::Spans::default(),
     };
     let here = Handle::current();
     let workers = Workers {

@@ -144,7 +144,11 @@ fn a_frozen_host_that_wakes_late_changes_nothing() {
     let mut other = Host::start(&url, &args);
     let line = other.wait_for("acked", |_| true);
     assert_eq!(line["attempt"], 2);
-    let before = server.dump();
+    // How it ended is told later than that it did.
+    let before = eventually("it is told how it ended", || {
+        let dump = server.dump();
+        dump.contains(":ended").then_some(dump)
+    });
     frozen.signal(Signal::CONT);
     frozen.signal(Signal::TERM);
     let (status, lines) = frozen.end();

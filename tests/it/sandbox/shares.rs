@@ -182,6 +182,7 @@ fn config() -> HostConfig {
         drain: Duration::ZERO,
         poll: Duration::from_millis(50),
         exit_when_empty: false,
+        spans: dqhost::spans::Spans::default(),
     }
 }
 
