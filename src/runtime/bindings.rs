@@ -3,7 +3,7 @@
 wasmtime::component::bindgen!({
     path: "wit",
     world: "consumer-with-logging",
-    imports: { default: trappable },
+    imports: { "dqhost:queue/http.fetch": async | trappable, default: trappable },
     exports: { default: async | store },
 });
 
@@ -15,6 +15,7 @@ mod of_async {
             "dqhost:queue/types": super::dqhost::queue::types,
             "dqhost:queue/outbox": super::dqhost::queue::outbox,
             "dqhost:queue/delivery": super::dqhost::queue::delivery,
+            "dqhost:queue/http": super::dqhost::queue::http,
         },
         imports: { default: trappable },
         exports: { default: async | store },

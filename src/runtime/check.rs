@@ -40,8 +40,7 @@ pub(super) fn types(engine: &Engine, component: &Component) -> Result<Kind, Stri
         return Err(format!(
             "it does not export dqhost:queue/handler@0.1.x; it exports {}. Build it against \
              wit/queue.wit. A program (wasi:cli/run@0.2 or @0.3) or an HTTP handler \
-             (wasi:http/incoming-handler@0.2) runs as it is. An HTTP handler of WASI 0.3 \
-             (wasi:http/handler) does not: build it for WASI 0.2",
+             (wasi:http/incoming-handler@0.2 or wasi:http/handler@0.3) runs as it is",
             printable(&found)
         ));
     };
@@ -180,6 +179,7 @@ fn need_of(import: &str) -> Need {
         "wasi:sockets" => Need::Refused,
         "wasi:http" if import.starts_with("wasi:http/outgoing-handler") => Need::Http,
         "wasi:http" if import.starts_with("wasi:http/client@") => Need::Http,
+        "dqhost:queue" if import.starts_with("dqhost:queue/http@") => Need::Http,
         // That of a component around another one.
         "wasi:http" if import.starts_with("wasi:http/handler@") => Need::NotGiven,
         "dqhost:queue" if import.starts_with("dqhost:queue/outbox") => Need::Sends,

@@ -27,6 +27,7 @@ use super::process::Process;
 use super::secrets::Secrets;
 
 mod of_async;
+mod records;
 mod requests;
 
 /// What all runs of a handler have in common.

@@ -46,6 +46,30 @@ declare module "dqhost:queue/delivery@0.1.0" {
   export function extend(ms: number): number;
 }
 
+declare module "dqhost:queue/http@0.1.0" {
+  export interface Request {
+    method: string;
+    url: string;
+    headers: [string, string][];
+    body: Uint8Array;
+  }
+
+  export interface Response {
+    status: number;
+    headers: [string, string][];
+    body: Uint8Array;
+  }
+
+  // What `fetch` throws has it as `payload`.
+  export type RequestError =
+    | { tag: "not-allowed"; val: string }
+    | { tag: "invalid"; val: string }
+    | { tag: "too-much"; val: string }
+    | { tag: "failed"; val: string };
+
+  export function fetch(req: Request): Response;
+}
+
 declare module "wasi:logging/logging@0.1.0-draft" {
   export type Level = "trace" | "debug" | "info" | "warn" | "error" | "critical";
 

@@ -11,7 +11,7 @@ use crate::support::{guest, guest_folders, guest_names};
 
 /// The example handlers that have a test here or, those that use the network, send or were made for
 /// other hosts, in `sandbox`.
-const TESTED: [&str; 35] = [
+const TESTED: [&str; 38] = [
     "async-hog",
     "async-order",
     "checksum",
@@ -20,6 +20,8 @@ const TESTED: [&str; 35] = [
     "env-reader",
     "exit",
     "fan-out",
+    "fetch",
+    "fetch-hog",
     "file-reader",
     "flaky",
     "hog",
@@ -38,6 +40,7 @@ const TESTED: [&str; 35] = [
     "resource-leak",
     "sdk-order",
     "secret-teller",
+    "service",
     "sleeper",
     "slow-loris-http",
     "socket-opener",

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::io::Write as _;
+use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -9,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
 use crate::first_handler::{Running, shell};
-use crate::support::{dqhost, eventually, expect, guest, run, stats, stderr, stdout};
+use crate::support::{dqhost, eventually, expect, guest, read_request, run, stats, stderr, stdout};
 
 const LANGUAGES: [&str; 6] = ["c", "go", "js", "python", "rust", "ts"];
 
@@ -194,6 +196,40 @@ fn a_new_handler_in_js_works_by_its_readme_alone() {
         told.contains("it printed: no A-1 at handle (/handler.js:16:"),
         "{told}"
     );
+    js_asks_as_the_readme_says(&made, &environment);
+}
+
+/// The example of the README for requests, with a server of this test in the place of the one that it names.
+fn js_asks_as_the_readme_says(made: &Path, environment: &[(&str, &Path)]) {
+    let readme = fs::read_to_string(made.join("README.md")).unwrap();
+    let (_, example) = readme.split_once("```js\n").unwrap();
+    let (import, request) = example.split_once("\n\n").unwrap();
+    let (request, _) = request.split_once("```").unwrap();
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = server.local_addr().unwrap();
+    let answering = std::thread::spawn(move || {
+        let (mut stream, _) = server.accept().unwrap();
+        read_request(stream.try_clone().unwrap()).unwrap();
+        let answer = b"HTTP/1.1 418 x\r\ncontent-length: 5\r\n\r\nh\xc3\xa9y!";
+        stream.write_all(answer).unwrap();
+    });
+    let request = request.replace("https://example.com", &format!("http://{address}"));
+    let text = format!(
+        "import \"./prelude.js\";\n{import}\nexport const handler = {{ handle() {{\n{request}\
+         return {{ tag: \"ack\" }}; }} }};\n"
+    );
+    fs::write(made.join("handler.js"), text).unwrap();
+    let home = TempDir::new().unwrap();
+    let mut build = shell("npm run build", made, home.path());
+    expect(build.envs(environment.iter().copied()).output().unwrap(), 0);
+    let run = format!("dqhost run handler.wasm --allow-http {address}");
+    let told = stdout(&expect(shell(&run, made, home.path()).output().unwrap(), 0));
+    assert!(told.contains("418 h\u{e9}y!"), "{told}");
+    answering.join().unwrap();
+    // Without the permission it throws.
+    let told = shell("dqhost run handler.wasm", made, home.path()).output();
+    let told = stdout(&expect(told.unwrap(), 1));
+    assert!(told.contains("--allow-http"), "{told}");
 }
 
 #[test]

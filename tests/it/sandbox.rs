@@ -10,6 +10,7 @@ mod leaks;
 mod log;
 mod outbox;
 mod overlap;
+mod records;
 mod sdk;
 mod shares;
 mod stops;

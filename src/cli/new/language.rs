@@ -164,6 +164,14 @@ const GO: Kit = Kit {
             template!("go/bindings/dqhost_queue_handler/wit_bindings.go"),
         ),
         (
+            "bindings/dqhost_queue_http/empty.s",
+            template!("go/bindings/dqhost_queue_http/empty.s"),
+        ),
+        (
+            "bindings/dqhost_queue_http/wit_bindings.go",
+            template!("go/bindings/dqhost_queue_http/wit_bindings.go"),
+        ),
+        (
             "bindings/dqhost_queue_outbox/empty.s",
             template!("go/bindings/dqhost_queue_outbox/empty.s"),
         ),

@@ -21,6 +21,11 @@ extern int64_t __wasm_import_dqhost_queue_delivery_remaining_ms(void);
 __attribute__((__import_module__("dqhost:queue/delivery@0.1.0"), __import_name__("extend")))
 extern int64_t __wasm_import_dqhost_queue_delivery_extend(int64_t);
 
+// Imported Functions from `dqhost:queue/http@0.1.0`
+
+__attribute__((__import_module__("dqhost:queue/http@0.1.0"), __import_name__("fetch")))
+extern void __wasm_import_dqhost_queue_http_fetch(uint8_t *, size_t, uint8_t *, size_t, uint8_t *, size_t, uint8_t *, size_t, uint8_t *);
+
 // Exported Functions from `dqhost:queue/handler@0.1.0`
 
 __attribute__((__weak__, __export_name__("cabi_post_dqhost:queue/handler@0.1.0#handle")))
@@ -134,6 +139,47 @@ void dqhost_queue_outbox_result_string_send_error_free(dqhost_queue_outbox_resul
     handler_string_free(&ptr->val.ok);
   } else {
     dqhost_queue_outbox_send_error_free(&ptr->val.err);
+  }
+}
+
+void dqhost_queue_http_request_free(dqhost_queue_http_request_t *ptr) {
+  handler_string_free(&ptr->method);
+  handler_string_free(&ptr->url);
+  handler_list_tuple2_string_string_free(&ptr->headers);
+  handler_list_u8_free(&ptr->body);
+}
+
+void dqhost_queue_http_response_free(dqhost_queue_http_response_t *ptr) {
+  handler_list_tuple2_string_string_free(&ptr->headers);
+  handler_list_u8_free(&ptr->body);
+}
+
+void dqhost_queue_http_request_error_free(dqhost_queue_http_request_error_t *ptr) {
+  switch ((int32_t) ptr->tag) {
+    case 0: {
+      handler_string_free(&ptr->val.not_allowed);
+      break;
+    }
+    case 1: {
+      handler_string_free(&ptr->val.invalid);
+      break;
+    }
+    case 2: {
+      handler_string_free(&ptr->val.too_much);
+      break;
+    }
+    case 3: {
+      handler_string_free(&ptr->val.failed);
+      break;
+    }
+  }
+}
+
+void dqhost_queue_http_result_response_request_error_free(dqhost_queue_http_result_response_request_error_t *ptr) {
+  if (!ptr->is_err) {
+    dqhost_queue_http_response_free(&ptr->val.ok);
+  } else {
+    dqhost_queue_http_request_error_free(&ptr->val.err);
   }
 }
 
@@ -283,6 +329,58 @@ uint64_t dqhost_queue_delivery_remaining_ms(void) {
 uint64_t dqhost_queue_delivery_extend(uint64_t ms) {
   int64_t ret = __wasm_import_dqhost_queue_delivery_extend((int64_t) (ms));
   return (uint64_t) (ret);
+}
+
+bool dqhost_queue_http_fetch(dqhost_queue_http_request_t *req, dqhost_queue_http_response_t *ret, dqhost_queue_http_request_error_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(6*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_dqhost_queue_http_fetch((uint8_t *) ((*req).method).ptr, ((*req).method).len, (uint8_t *) ((*req).url).ptr, ((*req).url).len, (uint8_t *) ((*req).headers).ptr, ((*req).headers).len, (uint8_t *) ((*req).body).ptr, ((*req).body).len, ptr);
+  dqhost_queue_http_result_response_request_error_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      result.val.ok = (dqhost_queue_http_response_t) {
+        (uint16_t) (uint16_t) ((int32_t) *((uint16_t*) (ptr + sizeof(void*)))),
+        (handler_list_tuple2_string_string_t) (handler_list_tuple2_string_string_t) { (handler_tuple2_string_string_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) },
+        (handler_list_u8_t) (handler_list_u8_t) { (uint8_t*)(*((uint8_t **) (ptr + (4*sizeof(void*))))), (*((size_t*) (ptr + (5*sizeof(void*))))) },
+      };
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      dqhost_queue_http_request_error_t variant;
+      variant.tag = (int32_t) *((uint8_t*) (ptr + sizeof(void*)));
+      switch ((int32_t) variant.tag) {
+        case 0: {
+          variant.val.not_allowed = (handler_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+        case 1: {
+          variant.val.invalid = (handler_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+        case 2: {
+          variant.val.too_much = (handler_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+        case 3: {
+          variant.val.failed = (handler_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+      }
+
+      result.val.err = variant;
+      break;
+    }
+  }
+  if (!result.is_err) {
+    *ret = result.val.ok;
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
 }
 
 __attribute__((__export_name__("dqhost:queue/handler@0.1.0#handle")))

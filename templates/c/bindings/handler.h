@@ -95,6 +95,54 @@ typedef struct {
   } val;
 } dqhost_queue_outbox_result_string_send_error_t;
 
+// A request. Redirects are not followed.
+typedef struct dqhost_queue_http_request_t {
+  // Such as GET.
+  handler_string_t   method;
+  // http:// or https://, with a host, and without a user.
+  handler_string_t   url;
+  // In this order. Names may repeat. The host sets `host` and `content-length`, and what concerns the
+  // connection alone.
+  handler_list_tuple2_string_string_t   headers;
+  // Any bytes.
+  handler_list_u8_t   body;
+} dqhost_queue_http_request_t;
+
+// A response, read to its end. Any status is one.
+typedef struct dqhost_queue_http_response_t {
+  uint16_t   status;
+  handler_list_tuple2_string_string_t   headers;
+  handler_list_u8_t   body;
+} dqhost_queue_http_response_t;
+
+// Why there is no response.
+typedef struct dqhost_queue_http_request_error_t {
+  uint8_t tag;
+  union {
+    handler_string_t     not_allowed;
+    handler_string_t     invalid;
+    handler_string_t     too_much;
+    handler_string_t     failed;
+  } val;
+} dqhost_queue_http_request_error_t;
+
+// The operator does not allow a request to this host; in words.
+#define DQHOST_QUEUE_HTTP_REQUEST_ERROR_NOT_ALLOWED 0
+// The request is not valid; in words.
+#define DQHOST_QUEUE_HTTP_REQUEST_ERROR_INVALID 1
+// One delivery may not make so many requests, or the response is longer than a call may be; in words.
+#define DQHOST_QUEUE_HTTP_REQUEST_ERROR_TOO_MUCH 2
+// The server is away, too slow, or answers nonsense; in words. Another attempt may help.
+#define DQHOST_QUEUE_HTTP_REQUEST_ERROR_FAILED 3
+
+typedef struct {
+  bool is_err;
+  union {
+    dqhost_queue_http_response_t ok;
+    dqhost_queue_http_request_error_t err;
+  } val;
+} dqhost_queue_http_result_response_request_error_t;
+
 typedef struct {
   bool is_some;
   uint64_t val;
@@ -171,6 +219,11 @@ extern uint64_t dqhost_queue_delivery_remaining_ms(void);
 // host's maximum. Returns the milliseconds that are granted.
 extern uint64_t dqhost_queue_delivery_extend(uint64_t ms);
 
+// Imported Functions from `dqhost:queue/http@0.1.0`
+// Sends a request, and waits for the whole response: at most nine tenths of the time that the handler
+// has left.
+extern bool dqhost_queue_http_fetch(dqhost_queue_http_request_t *req, dqhost_queue_http_response_t *ret, dqhost_queue_http_request_error_t *err);
+
 // Exported Functions from `dqhost:queue/handler@0.1.0`
 void exports_dqhost_queue_handler_handle(exports_dqhost_queue_handler_message_t *msg, exports_dqhost_queue_handler_verdict_t *ret);
 
@@ -191,6 +244,14 @@ void dqhost_queue_outbox_new_message_free(dqhost_queue_outbox_new_message_t *ptr
 void dqhost_queue_outbox_send_error_free(dqhost_queue_outbox_send_error_t *ptr);
 
 void dqhost_queue_outbox_result_string_send_error_free(dqhost_queue_outbox_result_string_send_error_t *ptr);
+
+void dqhost_queue_http_request_free(dqhost_queue_http_request_t *ptr);
+
+void dqhost_queue_http_response_free(dqhost_queue_http_response_t *ptr);
+
+void dqhost_queue_http_request_error_free(dqhost_queue_http_request_error_t *ptr);
+
+void dqhost_queue_http_result_response_request_error_free(dqhost_queue_http_result_response_request_error_t *ptr);
 
 void handler_option_u64_free(handler_option_u64_t *ptr);
 

@@ -28,9 +28,10 @@ pub(super) const ENDLESS: [Hostile; 6] = [
 ];
 
 /// Those that end at another limit, or are refused what they want.
-pub(super) const OTHERS: [Hostile; 12] = [
+pub(super) const OTHERS: [Hostile; 13] = [
     ("env-reader", "", "rejected"),
     ("exit", "1", "exited"),
+    ("fetch-hog", "body", "over-limit"),
     ("file-reader", "", "rejected"),
     ("hog", "", "out-of-memory"),
     ("huge-result", "", "over-limit"),

@@ -10,14 +10,14 @@ use super::web::Web;
 use crate::guests::{call, load_with};
 use crate::support::{Host, dqhost, eventually, expect, guest, read_request, run, stdout};
 
-fn allowing(rules: &[&str]) -> Permissions {
+pub(super) fn allowing(rules: &[&str]) -> Permissions {
     Permissions {
         http: rules.iter().map(|rule| rule.parse().unwrap()).collect(),
         ..Permissions::default()
     }
 }
 
-fn limits() -> Limits {
+pub(super) fn limits() -> Limits {
     Limits {
         time: Duration::from_mins(1),
         time_max: Duration::from_mins(1),

@@ -167,6 +167,7 @@ fn serve(mut stream: TcpStream, seen: &Mutex<Seen>) {
             }
             return;
         }
+        "/long" => answer("200", "", &"x".repeat(1 << 20)),
         "/nonsense" => "nonsense\r\n\r\n".to_owned(),
         path => answer(path.trim_start_matches('/'), "", "the body"),
     };
