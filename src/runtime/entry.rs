@@ -8,6 +8,7 @@ use wasmtime::component::{ComponentNamedList, InstancePre, Lift, Lower, TypedFun
 use wasmtime_wasi::p2::bindings::CommandPre;
 use wasmtime_wasi::p3::bindings::CommandPre as CommandAsyncPre;
 use wasmtime_wasi_http::p2::bindings::ProxyPre;
+use wasmtime_wasi_http::p3::bindings::ServicePre;
 
 use super::bindings::dqhost::queue::types as wit;
 use super::bindings::{ConsumerAsyncPre, ConsumerPre, SpinRedisPre, WasmcloudPre};
@@ -31,6 +32,8 @@ pub enum Kind {
     SpinRedis,
     /// It exports `wasi:http/incoming-handler`.
     Http,
+    /// It exports `wasi:http/handler` of WASI 0.3.
+    HttpAsync,
     /// It exports `wasi:cli/run`: a program.
     Command,
     /// The same of WASI 0.3.
@@ -39,12 +42,13 @@ pub enum Kind {
 
 /// The names of exports, up to the versions that fit each other. If a component has several of them, the
 /// first is called.
-const EXPORTS: [(Kind, &str); 7] = [
+const EXPORTS: [(Kind, &str); 8] = [
     (Kind::Handler, "dqhost:queue/handler@0.1."),
     (Kind::HandlerAsync, "dqhost:queue/handler-async@0.1."),
     (Kind::Wasmcloud, "wasmcloud:messaging/handler@0.2."),
     (Kind::SpinRedis, "fermyon:spin/inbound-redis"),
     (Kind::Http, "wasi:http/incoming-handler@0.2."),
+    (Kind::HttpAsync, "wasi:http/handler@0.3."),
     (Kind::Command, "wasi:cli/run@0.2."),
     (Kind::CommandAsync, "wasi:cli/run@0.3."),
 ];
@@ -65,7 +69,7 @@ impl Kind {
             Self::HandlerAsync => "an asynchronous handler for dqhost",
             Self::Wasmcloud => "a wasmCloud messaging handler: ok is an ack, an error is a nack",
             Self::SpinRedis => "a Spin component for Redis: ok is an ack, an error is a nack",
-            Self::Http => {
+            Self::Http | Self::HttpAsync => {
                 "an HTTP handler: the message is a POST; 2xx is an ack; 408, 429 and 5xx are a nack; \
                  the rest is a reject"
             }
@@ -84,6 +88,7 @@ pub(super) enum Entry {
     Wasmcloud(WasmcloudPre<State>),
     SpinRedis(SpinRedisPre<State>),
     Http(ProxyPre<State>),
+    HttpAsync(ServicePre<State>),
     Command(CommandPre<State>),
     CommandAsync(CommandAsyncPre<State>),
 }
@@ -110,6 +115,7 @@ impl Entry {
             Kind::Wasmcloud => Self::Wasmcloud(WasmcloudPre::new(pre)?),
             Kind::SpinRedis => Self::SpinRedis(SpinRedisPre::new(pre)?),
             Kind::Http => Self::Http(ProxyPre::new(pre)?),
+            Kind::HttpAsync => Self::HttpAsync(ServicePre::new(pre)?),
             Kind::Command => Self::Command(CommandPre::new(pre)?),
             Kind::CommandAsync => Self::CommandAsync(CommandAsyncPre::new(pre)?),
         })
@@ -137,6 +143,7 @@ impl Entry {
             Self::Wasmcloud(pre) => Box::pin(messaging::wasmcloud(pre, store, call)).await,
             Self::SpinRedis(pre) => Box::pin(messaging::spin_redis(pre, store, call)).await,
             Self::Http(pre) => Box::pin(http::call(pre, store, call)).await,
+            Self::HttpAsync(pre) => Box::pin(http::call_async(pre, store, call)).await,
             Self::Command(pre) => Box::pin(command::call(pre, store, call)).await,
             Self::CommandAsync(pre) => Box::pin(command::call_async(pre, store, call)).await,
         }
@@ -204,6 +211,7 @@ mod tests {
         let ours = [both[0], both[1], "dqhost:queue/handler@0.1.0"];
         assert_eq!(of(&ours), Some(Kind::Handler));
         assert_eq!(of(&["wasi:cli/run@0.3.0"]), Some(Kind::CommandAsync));
+        assert_eq!(of(&["wasi:http/handler@0.3.2"]), Some(Kind::HttpAsync));
         assert_eq!(of(&["wasi:cli/run@0.4.0", "run"]), None);
     }
 }

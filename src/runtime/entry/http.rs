@@ -1,4 +1,5 @@
-//! An HTTP handler (`wasi:http/incoming-handler`): the message is a POST, and the status is the answer.
+//! An HTTP handler (`wasi:http/incoming-handler`, or `wasi:http/handler` of WASI 0.3): the message is a POST, and
+//! the status is the answer.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -10,6 +11,7 @@ use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{Method, Request, StatusCode};
+use http_body::Body;
 use http_body_util::{BodyExt, Full};
 use jiff::Timestamp;
 use tokio::sync::oneshot;
@@ -17,6 +19,8 @@ use wasmtime::Store;
 use wasmtime_wasi_http::p2::bindings::ProxyPre;
 use wasmtime_wasi_http::p2::bindings::http::types::{ErrorCode, Scheme};
 use wasmtime_wasi_http::p2::body::HyperOutgoingBody;
+use wasmtime_wasi_http::p3;
+use wasmtime_wasi_http::p3::bindings::ServicePre;
 use wasmtime_wasi_http::{Error, WasiHttpView};
 
 use super::{Answer, call_in};
@@ -29,7 +33,8 @@ const BODY_SHOWN: usize = 200;
 /// What the component has responded so far.
 #[derive(Default)]
 struct Response {
-    head: Option<Result<(StatusCode, HeaderMap), ErrorCode>>,
+    /// Or the name of an error.
+    head: Option<Result<(StatusCode, HeaderMap), String>>,
     body: Vec<u8>,
 }
 
@@ -41,7 +46,6 @@ pub(super) async fn call(
     call: Call,
 ) -> wasmtime::Result<Answer> {
     let (sender, receiver) = oneshot::channel();
-    let never = |never: Infallible| -> Error { match never {} };
     let request = request(call)?.map(|body| body.map_err(never));
     let mut view = store.data_mut().http();
     let request = view.new_incoming_request(Scheme::Http, request)?;
@@ -63,6 +67,46 @@ pub(super) async fn call(
     let _ = reading.now_or_never();
     let response = std::mem::take(&mut *response.lock().unwrap_or_else(PoisonError::into_inner));
     Ok(answer(response))
+}
+
+/// A handler of WASI 0.3. It returns the head of its response, and goes on until the body has ended. So do the
+/// tasks that it has started.
+pub(super) async fn call_async(
+    pre: &ServicePre<State>,
+    store: &mut Store<State>,
+    call: Call,
+) -> wasmtime::Result<Answer> {
+    let request = request(call)?.map(|body| body.map_err(never));
+    let (request, _) = p3::Request::from_http(store.data_mut().http().hooks, request);
+    let service = pre.instantiate_async(&mut *store).await?;
+    let response = Mutex::<Response>::default();
+    let handling = store.run_concurrent(async |accessor| {
+        let (head, body) = match service.handle(accessor, request).await? {
+            Ok(made) => {
+                let taken = async { Ok(()) };
+                let made = accessor.with(|store| made.into_http(store, taken))?;
+                let (parts, body) = made.into_parts();
+                (Ok((parts.status, parts.headers)), Some(body))
+            }
+            Err(code) => (Err(format!("{code:?}")), None),
+        };
+        keep(&response, |response| response.head = Some(head));
+        if let Some(body) = body {
+            read_body(body, &response).await;
+        }
+        Ok::<(), wasmtime::Error>(())
+    });
+    Box::pin(handling).await??;
+    let response = response.into_inner();
+    Ok(answer(response.unwrap_or_else(PoisonError::into_inner)))
+}
+
+fn never(never: Infallible) -> Error {
+    match never {}
+}
+
+fn keep(response: &Mutex<Response>, change: impl FnOnce(&mut Response)) {
+    change(&mut response.lock().unwrap_or_else(PoisonError::into_inner));
 }
 
 /// The message's headers are the request's, as far as they can be. Those that name the message come last, and
@@ -97,28 +141,30 @@ fn request(call: Call) -> wasmtime::Result<Request<Full<Bytes>>> {
 }
 
 async fn read(receiver: oneshot::Receiver<Sender>, into: Arc<Mutex<Response>>) {
-    let with = |change: &mut dyn FnMut(&mut Response)| {
-        change(&mut into.lock().unwrap_or_else(PoisonError::into_inner));
-    };
     // Without a response it ends as the handler does.
     let Ok(response) = receiver.await else { return };
-    let (head, body) = match response {
+    match response {
         Ok(response) => {
             let (parts, body) = response.into_parts();
-            (Ok((parts.status, parts.headers)), Some(body))
+            let head = Ok((parts.status, parts.headers));
+            keep(&into, |response| response.head = Some(head));
+            read_body(body, &into).await;
         }
-        Err(code) => (Err(code), None),
-    };
-    let mut head = Some(head);
-    with(&mut |response| response.head = head.take());
-    let Some(mut body) = body else { return };
+        Err(code) => {
+            let head = Err(format!("{code:?}"));
+            keep(&into, |response| response.head = Some(head));
+        }
+    }
+}
+
+/// To its end, of which the start is kept.
+async fn read_body(mut body: impl Body<Data = Bytes> + Unpin, into: &Mutex<Response>) {
     while let Some(Ok(frame)) = body.frame().await {
         if let Some(data) = frame.data_ref() {
-            with(&mut |response| {
+            keep(into, |response| {
                 let room = BODY_SHOWN.saturating_sub(response.body.len());
-                response
-                    .body
-                    .extend_from_slice(&data[..data.len().min(room)]);
+                let shown = &data[..data.len().min(room)];
+                response.body.extend_from_slice(shown);
             });
         }
     }
@@ -128,7 +174,7 @@ fn answer(response: Response) -> Answer {
     let nack = |delay, reason| Answer::Nack { delay, reason };
     let (status, headers) = match response.head {
         None => return nack(None, "it returned without a response".to_owned()),
-        Some(Err(code)) => return nack(None, format!("it responded with the error {code:?}")),
+        Some(Err(code)) => return nack(None, format!("it responded with the error {code}")),
         Some(Ok(head)) => head,
     };
     if status.is_success() {

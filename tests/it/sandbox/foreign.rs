@@ -115,6 +115,28 @@ async fn an_http_handler_is_posted_the_message_and_answers_by_its_status() {
 }
 
 #[tokio::test]
+async fn an_http_handler_of_wasi_0_3_is_posted_the_same_and_answers_the_same() {
+    let both = |payload: &'static str| async move {
+        let old = outcome("incoming", payload).await;
+        assert_eq!(outcome("service", payload).await, old, "{payload}");
+        old
+    };
+    let limited = both("status 503 7").await;
+    assert!(
+        matches!(limited, Outcome::Nacked { delay: Some(_), .. }),
+        "{limited:?}"
+    );
+    assert_eq!(both("status 204").await, Outcome::Acked);
+    assert_eq!(both("linger").await, Outcome::Acked);
+    assert_eq!(both("status 404").await.class(), "rejected");
+    assert_eq!(both("large 3000000").await.class(), "nacked");
+    assert_eq!(
+        outcome("service", "error").await,
+        nacked("it responded with the error ErrorCode::LoopDetected")
+    );
+}
+
+#[tokio::test]
 async fn what_wasmcloud_and_spin_run_is_run() {
     let printed = report("messaging", "hello").await;
     assert_eq!(printed.outcome, Outcome::Acked);
@@ -136,6 +158,7 @@ async fn those_that_misbehave_are_stopped_as_handlers_are() {
         ("command", "spin"),
         ("command", "flood"),
         ("incoming", "flood"),
+        ("service", "flood"),
     ] {
         let outcome = outcome(name, payload).await;
         assert_eq!(outcome, Outcome::TimedOut { limit }, "{name} {payload}");
@@ -144,7 +167,11 @@ async fn those_that_misbehave_are_stopped_as_handlers_are() {
     let hog = outcome("command", "hog").await;
     assert_eq!(hog, Outcome::OutOfMemory { limit });
     // A response is no ack when the handler panics after it.
-    for (name, payload) in [("command", "panic"), ("incoming", "late")] {
+    for (name, payload) in [
+        ("command", "panic"),
+        ("incoming", "late"),
+        ("service", "late"),
+    ] {
         let outcome = outcome(name, payload).await;
         assert!(matches!(outcome, Outcome::Trapped { .. }), "{outcome:?}");
     }
@@ -156,6 +183,7 @@ fn check_says_what_a_component_was_made_for() {
         ("echo", "a handler for dqhost"),
         ("command", "a program: "),
         ("incoming", "an HTTP handler: "),
+        ("service", "an HTTP handler: "),
         ("messaging", "a wasmCloud messaging handler: "),
         ("inbound", "a Spin component for Redis: "),
     ];
