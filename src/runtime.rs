@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use wasmtime::component::Component;
 
 use self::cache::Cache;
-use self::compile::{Compiled, Refusal};
+use self::compile::{Compiled, Order, Refusal};
 use self::entry::Entry;
 use self::http::HttpClient;
 use self::imports::SharedContext;
@@ -53,8 +53,8 @@ mod trace;
 pub use call::Call;
 pub use check::{Import, Inspection, Need};
 pub use child::{CHILD_COMMAND, CHILD_ENVIRONMENT, threads as compile_threads};
-pub use compile::compile_as_child;
-pub use engine::EngineKind;
+pub use compile::{Order as CompileOrder, compile_as_child};
+pub use engine::{Effort, EngineKind};
 pub use entry::Kind;
 pub use guest_log::{Level, LogLine, Source, text_of};
 pub use limits::Limits;
@@ -84,6 +84,14 @@ pub enum HandlerError {
         /// What was found, what is needed, and what to do.
         reason: String,
     },
+    /// It may be one, and is not wanted.
+    #[error("{path} is refused: {reason}")]
+    Refused {
+        /// As given.
+        path: String,
+        /// Why, and what to do.
+        reason: String,
+    },
     /// The sandbox itself could not be set up.
     #[error("the sandbox cannot be set up: {0}")]
     Engine(String),
@@ -101,6 +109,7 @@ pub struct Runtime {
     slots: usize,
     /// Compiles in child processes, if there is one.
     program: Option<OsString>,
+    effort: Effort,
     cache: Option<PathBuf>,
     common: Arc<SharedContext>,
 }
@@ -125,6 +134,7 @@ impl Runtime {
             slots,
             cache: cache.map(Path::to_owned),
             program: None,
+            effort: Effort::Full,
             common: Arc::new(SharedContext {
                 limits,
                 web: Arc::new(HttpClient::new(Arc::clone(&permissions), limits, slots)),
@@ -156,6 +166,12 @@ impl Runtime {
         }
     }
 
+    /// Makes child processes compile quickly or in full. What was compiled in full before is used in both cases.
+    #[must_use]
+    pub fn with_effort(self, effort: Effort) -> Self {
+        Self { effort, ..self }
+    }
+
     /// Reads a component file.
     pub fn read(&self, path: &Path) -> Result<ComponentFile, HandlerError> {
         let name = printable(&path.display().to_string()).into_owned();
@@ -163,19 +179,31 @@ impl Runtime {
             path: name.clone(),
             reason,
         };
-        let max = self.common.limits.component_bytes;
-        let bytes = files::read_named(path, u64::try_from(max).unwrap_or(u64::MAX))
-            .map_err(|e| unreadable(e.to_string()))?;
+        let max = u64::try_from(self.component_max()).unwrap_or(u64::MAX);
+        let bytes = files::read_named(path, max).map_err(|e| unreadable(e.to_string()))?;
+        self.file(name, bytes)
+    }
+
+    /// Takes the bytes of a component file under this name, which is fit for a terminal.
+    pub fn file(&self, name: String, bytes: Vec<u8>) -> Result<ComponentFile, HandlerError> {
+        let max = self.component_max();
         if bytes.len() > max {
-            return Err(unreadable(format!(
-                "it has more than {max} bytes (--limit component-bytes)"
-            )));
+            return Err(HandlerError::Unreadable {
+                path: name,
+                reason: format!("it has more than {max} bytes (--limit component-bytes)"),
+            });
         }
         Ok(ComponentFile {
             digest: hex(&Sha256::digest(&bytes)).into(),
             name,
             bytes: bytes.into(),
         })
+    }
+
+    /// The most bytes that a component file may have.
+    #[must_use]
+    pub fn component_max(&self) -> usize {
+        self.common.limits.component_bytes
     }
 
     /// Compiles a component, or takes it from the cache, and prepares it for instantiation. Blocks as
@@ -235,7 +263,8 @@ impl Runtime {
             return Ok(accepted);
         }
         let Compiled { kind, code } = if let Some(program) = &self.program {
-            child::compile(program, &self.common.limits, kind, file)?
+            let effort = self.effort;
+            child::compile(program, &self.common.limits, Order { kind, effort }, file)?
         } else {
             let kind = kind.unwrap_or_else(|| EngineKind::of(&file.bytes));
             let code = compile::in_thread(&self.machine(kind)?.compiler, file)?;
@@ -244,23 +273,35 @@ impl Runtime {
         let machine = self.machine(kind)?;
         let (component, entry) = machine.compiler.accept(&code)?;
         if let Some(folder) = &self.cache {
-            Cache::new(folder, &machine.compiler.engine).put(&file.digest, &code);
+            let key = key(self.effort, file);
+            Cache::new(folder, &machine.compiler.engine).put(&key, &code);
             if kind == EngineKind::Async && !self.is_always_async {
-                Cache::new(folder, &self.machine.compiler.engine).put(&file.digest, NOT_HERE);
+                Cache::new(folder, &self.machine.compiler.engine).put(&key, NOT_HERE);
             }
         }
         Ok((machine, component, entry))
     }
 
-    /// The component as it was compiled before, for this engine or the one that it needs.
+    /// The component as it was compiled before, for this engine or the one that it needs. If in doubt in full.
     fn cached(
         &self,
         kind: Option<EngineKind>,
         file: &ComponentFile,
     ) -> Option<(&Machine, Component, Entry)> {
+        let full = self.cached_as(kind, &key(Effort::Full, file));
+        full.or_else(|| match self.effort {
+            Effort::Full => None,
+            Effort::Quick => self.cached_as(kind, &key(Effort::Quick, file)),
+        })
+    }
+
+    fn cached_as(
+        &self,
+        kind: Option<EngineKind>,
+        key: &str,
+    ) -> Option<(&Machine, Component, Entry)> {
         let folder = self.cache.as_ref()?;
-        let code_for =
-            |machine: &Machine| Cache::new(folder, &machine.compiler.engine).get(&file.digest);
+        let code_for = |machine: &Machine| Cache::new(folder, &machine.compiler.engine).get(key);
         let mut machine = match kind {
             Some(kind) => self.machine(kind).ok()?,
             None => &self.machine,
@@ -272,6 +313,14 @@ impl Runtime {
         }
         let (component, entry) = machine.compiler.accept(&code).ok()?;
         Some((machine, component, entry))
+    }
+}
+
+/// What compiled code is cached by.
+fn key(effort: Effort, file: &ComponentFile) -> String {
+    match effort {
+        Effort::Full => file.digest.to_string(),
+        Effort::Quick => format!("quick {}", file.digest),
     }
 }
 
@@ -290,6 +339,12 @@ impl ComponentFile {
             path: self.name.clone(),
             reason: check::too_many(&reason).unwrap_or(reason),
         }
+    }
+
+    /// What is in it.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
     }
 
     /// Its length in bytes.

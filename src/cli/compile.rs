@@ -1,14 +1,14 @@
-//! `dqhost compile-child LIMITS ENGINE`, which no user gives: compiles the component on stdin for the process that
+//! `dqhost compile-child LIMITS ORDER`, which no user gives: compiles the component on stdin for the process that
 //! started it.
 
 use std::ffi::OsStr;
 use std::io;
 
 use super::{Exit, hardening};
-use crate::runtime::{Limits, compile_as_child};
+use crate::runtime::{CompileOrder, Limits, compile_as_child};
 
-pub(super) fn compile(limits: &OsStr, engine: &OsStr) -> Exit {
-    match confined(limits, engine) {
+pub(super) fn compile(limits: &OsStr, order: &OsStr) -> Exit {
+    match confined(limits, order) {
         Ok(()) => Exit::Done,
         Err(error) => {
             tell!("{error}");
@@ -17,9 +17,9 @@ pub(super) fn compile(limits: &OsStr, engine: &OsStr) -> Exit {
     }
 }
 
-fn confined(limits: &OsStr, engine: &OsStr) -> io::Result<()> {
+fn confined(limits: &OsStr, order: &OsStr) -> io::Result<()> {
     let limits: Limits = serde_json::from_slice(limits.as_encoded_bytes())?;
-    let engine = serde_json::from_slice(engine.as_encoded_bytes())?;
+    let order: CompileOrder = serde_json::from_slice(order.as_encoded_bytes())?;
     hardening::confine_compiler(&limits)?;
-    compile_as_child(&limits, engine, io::stdin().lock(), io::stdout().lock())
+    compile_as_child(&limits, order, io::stdin().lock(), io::stdout().lock())
 }

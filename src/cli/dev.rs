@@ -13,7 +13,7 @@ use super::run::calls::{self, RETRIES_DEFAULT};
 use super::sandbox::SandboxArgs;
 use super::{DEFAULT_QUEUE, Exit, log, print};
 use crate::message::NewMessage;
-use crate::runtime::{Call, Handler, Report, Runtime};
+use crate::runtime::{Call, Effort, Handler, Report, Runtime};
 use crate::store::address::Endpoints;
 use crate::text::{self, printable};
 use crate::verdict::Outcome;
@@ -45,7 +45,10 @@ pub(super) async fn dev(args: DevArgs) -> anyhow::Result<Exit> {
         .sandbox
         .permissions(Endpoints::default(), RETRIES_DEFAULT)?;
     let mut bench = Bench {
-        runtime: args.sandbox.runtime(1, permissions)?,
+        runtime: args
+            .sandbox
+            .runtime(1, permissions)?
+            .with_effort(Effort::Quick),
         sandbox: args.sandbox,
         project,
         handler: None,

@@ -10,7 +10,7 @@ use super::sandbox::SandboxArgs;
 use super::send::header;
 use super::{DEFAULT_QUEUE, Exit, StoreArgs, log, number, print};
 use crate::message::QueueName;
-use crate::runtime::{Call, Handler};
+use crate::runtime::{Call, Effort, Handler};
 use crate::store::address::Endpoints;
 use crate::text;
 use crate::verdict::Outcome;
@@ -83,7 +83,13 @@ pub(super) async fn run(args: RunArgs) -> anyhow::Result<Exit> {
     let permissions = args
         .sandbox
         .permissions(endpoints, calls::RETRIES_DEFAULT)?;
-    let runtime = args.sandbox.runtime(1, permissions)?;
+    // Who repeats it measures it.
+    let effort = if args.repeat > 1 {
+        Effort::Full
+    } else {
+        Effort::Quick
+    };
+    let runtime = args.sandbox.runtime(1, permissions)?.with_effort(effort);
     let handler = runtime.load(&args.sandbox.read(&runtime, &args.file)?)?;
     if args.repeat > 1 {
         return repeat(&handler, &calls, args.repeat, args.json).await;

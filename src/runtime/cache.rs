@@ -61,17 +61,17 @@ impl Cache {
         }
     }
 
-    fn path(&self, digest: &str) -> PathBuf {
-        let key = Sha256::new()
+    fn path(&self, key: &str) -> PathBuf {
+        let name = Sha256::new()
             .chain_update(self.settings)
-            .chain_update(digest)
+            .chain_update(key)
             .finalize();
-        self.folder.join(hex(&key)).with_extension(ENDING)
+        self.folder.join(hex(&name)).with_extension(ENDING)
     }
 
-    /// The code of the component with this digest, if it is there and as it was written.
-    pub(super) fn get(&self, digest: &str) -> Option<Vec<u8>> {
-        let path = self.path(digest);
+    /// The code that was kept under this key, if it is there and as it was written.
+    pub(super) fn get(&self, key: &str) -> Option<Vec<u8>> {
+        let path = self.path(key);
         match self.read(&path) {
             Ok(code) => Some(code),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -119,8 +119,8 @@ impl Cache {
     }
 
     /// Keeps code. If that fails, the component is compiled again next time.
-    pub(super) fn put(&self, digest: &str, code: &[u8]) {
-        let path = self.path(digest);
+    pub(super) fn put(&self, key: &str, code: &[u8]) {
+        let path = self.path(key);
         let kept = self.write(&path, code).and_then(|()| self.make_room());
         if let Err(error) = kept {
             let folder = self.folder.display().to_string();

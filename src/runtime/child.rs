@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use super::compile::{
-    ACCEPTED, ACCEPTED_FOR_ASYNC, Compiled, REFUSED, Refusal, over_memory, over_time, wait,
+    ACCEPTED, ACCEPTED_FOR_ASYNC, Compiled, Order, REFUSED, Refusal, over_memory, over_time, wait,
 };
 use super::engine::EngineKind;
 use super::{ComponentFile, Limits};
 use crate::text::printable;
 
-/// The command of the program that compiles as a child, followed by the limits and the engine in JSON.
+/// The command of the program that compiles as a child, followed by the limits and the order in JSON.
 pub const CHILD_COMMAND: &str = "compile-child";
 
 /// What such a child has in its environment beside the threads: the allocator takes from the system what
@@ -55,13 +55,13 @@ impl Drop for Running {
     }
 }
 
-fn command(program: &Path, limits: &Limits, kind: Option<EngineKind>) -> io::Result<Command> {
+fn command(program: &Path, limits: &Limits, order: Order) -> io::Result<Command> {
     let mut command = Command::new(program);
     command
         .arg0("dqhost")
         .arg(CHILD_COMMAND)
         .arg(serde_json::to_string(limits)?)
-        .arg(serde_json::to_string(&kind)?)
+        .arg(serde_json::to_string(&order)?)
         // A secret of the environment is none of its business.
         .env_clear()
         .envs(CHILD_ENVIRONMENT)
@@ -83,17 +83,16 @@ pub fn threads() -> usize {
     thread::available_parallelism().map_or(1, |n| n.get().min(THREADS_MAX))
 }
 
-/// Compiles a component in a child process of this program, for this engine or the one that it needs. Blocks
-/// until the child has ended.
+/// Compiles a component in a child process of this program. Blocks until the child has ended.
 pub(super) fn compile(
     program: &OsStr,
     limits: &Limits,
-    kind: Option<EngineKind>,
+    order: Order,
     file: &ComponentFile,
 ) -> Result<Compiled, Refusal> {
     let start = Instant::now();
     let fail = |error: io::Error| format!("the process that compiles it does not start: {error}");
-    let mut command = command(Path::new(program), limits, kind).map_err(fail)?;
+    let mut command = command(Path::new(program), limits, order).map_err(fail)?;
     let mut child = Running(command.spawn().map_err(fail)?);
     let answers = talk(&mut child.0, limits, file).map_err(fail)?;
     let Ok(mut answer) = wait(&answers.stdout, limits.compile_time, file) else {

@@ -15,7 +15,9 @@ use wasmtime::component::{Component, Linker};
 use wasmtime::{Engine, OutOfMemory};
 
 use super::check::Names;
-use super::engine::{EngineKind, check_mappings, config, no_pool, uncounted_stacks};
+use super::engine::{
+    Effort, EngineKind, check_mappings, config, no_pool, set_effort, uncounted_stacks,
+};
 use super::entry::Entry;
 use super::imports::State;
 use super::{ComponentFile, HandlerError, Limits, bulk, check, imports};
@@ -86,12 +88,14 @@ impl Compiler {
         kind: EngineKind,
         slots: usize,
         limits: &Limits,
+        effort: Effort,
     ) -> Result<Self, HandlerError> {
         let fail = |error: wasmtime::Error| HandlerError::Engine(format!("{error:#}"));
         check_mappings(kind, slots, limits)?;
         // Without the pool some limits would not hold: those on tables, instances and their sizes.
-        let engine =
-            Engine::new(&config(kind, slots, limits)).map_err(|error| no_pool(slots, &error))?;
+        let mut config = config(kind, slots, limits);
+        set_effort(&mut config, effort);
+        let engine = Engine::new(&config).map_err(|error| no_pool(slots, &error))?;
         let mut linker = Linker::new(&engine);
         imports::link(kind, &mut linker).map_err(fail)?;
         Ok(Self {
@@ -206,26 +210,34 @@ pub(super) fn wait<T>(
     result.recv_timeout(limit.saturating_sub(SLOW_COMPILATION))
 }
 
-/// What a child process does: reads a component, and writes compiled code or why there is none. `kind` is the
-/// engine, if it is not the component's choice.
+/// How a child process is to compile.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Order {
+    /// The engine, if it is not the component's choice.
+    pub(super) kind: Option<EngineKind>,
+    pub(super) effort: Effort,
+}
+
+/// What a child process does: reads a component, and writes compiled code or why there is none.
 ///
 /// # Errors
 ///
 /// Those of reading and writing. What is wrong with the component is part of what is written.
 pub fn compile_as_child(
     limits: &Limits,
-    kind: Option<EngineKind>,
+    Order { kind, effort }: Order,
     mut input: impl Read,
     mut output: impl Write,
 ) -> io::Result<()> {
-    let mut compiler = Compiler::new(EngineKind::Sync, 0, limits).map_err(io::Error::other)?;
+    let new = |kind| Compiler::new(kind, 0, limits, effort).map_err(io::Error::other);
+    let mut compiler = new(EngineKind::Sync)?;
     // Its threads start while there is memory for them.
     let _ = compiler.engine.precompile_component(EMPTY);
     let mut bytes = Vec::new();
     input.read_to_end(&mut bytes)?;
     let kind = kind.unwrap_or_else(|| EngineKind::of(&bytes));
     if kind != compiler.kind {
-        compiler = Compiler::new(kind, 0, limits).map_err(io::Error::other)?;
+        compiler = new(kind)?;
     }
     match compiler.compile(&bytes) {
         Ok(code) => {

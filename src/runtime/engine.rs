@@ -6,7 +6,10 @@ use wasmparser::{
     CanonicalFunction, ComponentAlias, ExternalKind, Instance, Parser, Payload, Validator,
     WasmFeatures,
 };
-use wasmtime::{Config, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig};
+use wasmtime::{
+    Config, Enabled, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig,
+    RegallocAlgorithm,
+};
 
 use super::HandlerError;
 use super::limits::{Limits, MEMORIES_MAX};
@@ -24,6 +27,15 @@ pub enum EngineKind {
     Sync,
     /// For WASI 0.3 and `async` interfaces, and for all that the other runs.
     Async,
+}
+
+/// How much work a compiler makes of a component. Either code runs in the same engines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Effort {
+    /// Quick code, for a handler that runs often.
+    Full,
+    /// Soon, for a handler that is tried.
+    Quick,
 }
 
 impl EngineKind {
@@ -213,6 +225,15 @@ pub(super) fn config(kind: EngineKind, slots: usize, limits: &Limits) -> Config 
     let pool = pool(kind, slots, limits);
     config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
     config
+}
+
+/// Makes the compiler do so much. What it makes is the same for guests, apart from its speed and its stack.
+pub(super) fn set_effort(config: &mut Config, effort: Effort) {
+    if effort == Effort::Quick {
+        config
+            .cranelift_opt_level(OptLevel::None)
+            .cranelift_regalloc_algorithm(RegallocAlgorithm::SinglePass);
+    }
 }
 
 /// Why there is no pool, which reserves address space for each slot, and what to do.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::compile::Compiler;
-use super::engine::EngineKind;
+use super::engine::{Effort, EngineKind};
 use super::ticker::{Clock, Ticker};
 use super::{HandlerError, Limits};
 
@@ -21,7 +21,7 @@ impl Machine {
         slots: usize,
         limits: &Limits,
     ) -> Result<Self, HandlerError> {
-        let compiler = Compiler::new(kind, slots, limits)?;
+        let compiler = Compiler::new(kind, slots, limits, Effort::Full)?;
         Self::with(compiler)
     }
 
@@ -32,7 +32,7 @@ impl Machine {
         slots: usize,
         limits: &Limits,
     ) -> Result<Self, HandlerError> {
-        let compiler = without_hiding(|| Compiler::new(kind, slots, limits))?;
+        let compiler = without_hiding(|| Compiler::new(kind, slots, limits, Effort::Full))?;
         Self::with(compiler)
     }
 

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use dqhost::runtime::{Effort, Limits, Permissions, Runtime};
 use tempfile::TempDir;
 
 use crate::dashboard::tty::Tty;
@@ -62,6 +63,27 @@ fn a_save_shows_what_changed_in_each_verdict() {
     save(folder.path(), "reject");
     tty.wait_for("  1  rejected");
     tty.keys("\u{3}");
+}
+
+#[test]
+fn a_round_compiles_quickly() {
+    let folder = project("echo");
+    let home = TempDir::new().unwrap();
+    let mut command = dqhost(None, &["dev", "--once"]);
+    command
+        .current_dir(folder.path())
+        .env("XDG_CACHE_HOME", home.path());
+    expect(command.output().unwrap(), 0);
+    let kept = |effort: Effort| {
+        let cache = home.path().join("dqhost");
+        let runtime = Runtime::new(1, Limits::default(), Permissions::default(), Some(&cache));
+        let runtime = runtime
+            .unwrap()
+            .compile_with("/nonexistent")
+            .with_effort(effort);
+        runtime.load(&runtime.read(&guest("echo")).unwrap()).is_ok()
+    };
+    assert!(kept(Effort::Quick) && !kept(Effort::Full));
 }
 
 #[test]

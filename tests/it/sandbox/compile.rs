@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dqhost::runtime::{
-    CHILD_COMMAND, CHILD_ENVIRONMENT, Handler, HandlerError, Limits, Permissions, Runtime,
+    CHILD_COMMAND, CHILD_ENVIRONMENT, Effort, Handler, HandlerError, Limits, Permissions, Runtime,
 };
 use rustix::process::{Pid, test_kill_process};
 use tempfile::TempDir;
@@ -304,7 +304,7 @@ fn the_process_that_compiles_has_limits_and_nothing_else() {
     ]);
     command
         .arg(serde_json::to_string(&limits).unwrap())
-        .arg("null");
+        .arg(r#"{"kind":null,"effort":"Full"}"#);
     command
         .envs(CHILD_ENVIRONMENT)
         .stdin(Stdio::piped())
@@ -358,6 +358,65 @@ fn a_handler_that_was_compiled_is_loaded_without_a_process() {
     // There is no program that could compile.
     load(Path::new("/nonexistent"), limits, Some(cache.path())).unwrap();
     assert!(load(Path::new("/nonexistent"), limits, None).is_err());
+}
+
+#[tokio::test]
+async fn quick_code_runs_and_is_no_hosts_while_full_code_is_everybodys() {
+    let cache = TempDir::new().unwrap();
+    let load = |program: &Path, effort: Effort| {
+        let limits = Limits::default();
+        let runtime = Runtime::new(1, limits, Permissions::default(), Some(cache.path())).unwrap();
+        let runtime = runtime.compile_with(program).with_effort(effort);
+        let handler = runtime.load(&runtime.read(&guest("echo")).unwrap());
+        handler.map(|handler| (runtime, handler))
+    };
+    let sizes = || -> Vec<u64> {
+        let files = fs::read_dir(cache.path()).unwrap();
+        files
+            .map(|file| file.unwrap().metadata().unwrap().len())
+            .collect()
+    };
+    let nowhere = Path::new("/nonexistent");
+    let (_runtime, handler) = load(&program(), Effort::Quick).unwrap();
+    let report = handler.run(crate::guests::call(b"x", 1)).await;
+    assert_eq!(report.outcome.class(), "acked");
+    assert!(load(nowhere, Effort::Quick).is_ok() && load(nowhere, Effort::Full).is_err());
+    let quick = sizes();
+    load(&program(), Effort::Full).unwrap();
+    // It is other code of the same component.
+    let both = sizes();
+    assert!(both.len() == 2 && both[0] != both[1], "{both:?}");
+    assert!(both.contains(&quick[0]));
+    fs::remove_dir_all(cache.path()).unwrap();
+    fs::create_dir(cache.path()).unwrap();
+    load(&program(), Effort::Full).unwrap();
+    assert!(load(nowhere, Effort::Quick).is_ok());
+}
+
+#[test]
+fn what_is_tried_is_compiled_quickly_and_what_is_repeated_in_full() {
+    let home = TempDir::new().unwrap();
+    let kept = |effort: Effort| {
+        let cache = home.path().join("dqhost");
+        let runtime = Runtime::new(1, Limits::default(), Permissions::default(), Some(&cache));
+        let runtime = runtime
+            .unwrap()
+            .compile_with("/nonexistent")
+            .with_effort(effort);
+        runtime.load(&runtime.read(&guest("echo")).unwrap()).is_ok()
+    };
+    let file = guest("echo");
+    let run = |more: &[&str]| {
+        let mut command = dqhost(None, &[&["run", file.to_str().unwrap()], more].concat());
+        expect(
+            command.env("XDG_CACHE_HOME", home.path()).output().unwrap(),
+            0,
+        );
+    };
+    run(&[]);
+    assert!(kept(Effort::Quick) && !kept(Effort::Full));
+    run(&["--repeat", "2"]);
+    assert!(kept(Effort::Full));
 }
 
 #[test]
