@@ -63,6 +63,7 @@ mod plans;
 mod print;
 mod prompt;
 mod purge;
+mod push;
 mod queue_limits;
 mod queues;
 mod reload;
@@ -75,6 +76,8 @@ mod send;
 mod serve;
 mod service;
 mod signals;
+mod signers;
+mod source;
 mod stats;
 mod steer;
 mod store_args;
@@ -173,6 +176,11 @@ enum Command {
     Schedule(schedule::ScheduleCommand),
     /// Show what a handler needs, and whether it can run
     Check(check::CheckArgs),
+    /// Push a handler to a registry
+    ///
+    /// It prints the address that hosts take the handler from, with its digest. A user and a password are those
+    /// that `docker login` keeps.
+    Push(push::PushArgs),
     /// Give messages to a handler, and keep nothing
     Run(Box<run::RunArgs>),
     /// Make a folder with a new handler, ready to build and run
@@ -324,6 +332,7 @@ async fn dispatch(
         Some(Command::Config(command)) => config::run(command, config),
         Some(Command::Schedule(command)) => schedule::run(command, config).await,
         Some(Command::Check(args)) => check::check(&args),
+        Some(Command::Push(args)) => push::push(&args),
         Some(Command::Run(args)) => run::run(*args).await,
         Some(Command::New(args)) => new::new(&args),
         Some(Command::Dev(args)) => dev::dev(*args).await,

@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::sandbox::SandboxArgs;
-use super::{Exit, log, print};
+use super::{Exit, log, print, source};
 use crate::runtime::{EngineKind, Import, Inspection, Kind, Need};
 use crate::store::address::Endpoints;
 use crate::text::printable;
@@ -15,6 +15,7 @@ use crate::text::printable;
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
     /// Handler: a WebAssembly component
+    #[arg(value_parser = source::parser())]
     file: PathBuf,
     /// Print JSON
     #[arg(long)]

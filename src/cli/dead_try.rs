@@ -11,7 +11,7 @@ use super::outcome::how_much;
 use super::run::calls;
 use super::sandbox::SandboxArgs;
 use super::which::{Place, WhichDead};
-use super::{Exit, QueueArg, StoreArgs, log, print};
+use super::{Exit, QueueArg, StoreArgs, log, print, source};
 use crate::control::call_of;
 use crate::message::{MessageId, QueueName, State};
 use crate::runtime::{Handler, Report};
@@ -28,7 +28,7 @@ pub(super) struct TryArgs {
     ///
     /// Each dead letter runs as it was delivered last. The handler may do only what the flags allow, and
     /// what it sends is dropped.
-    #[arg(long, value_name = "FILE", env = "DQHOST_HANDLER")]
+    #[arg(long, value_name = "FILE", value_parser = source::parser(), env = "DQHOST_HANDLER")]
     handler: PathBuf,
     /// Redrive each dead letter that the handler acks
     #[arg(long)]

@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::sandbox;
-use super::{Exit, QueueArg, StoreArgs, log, print};
+use super::{Exit, QueueArg, StoreArgs, log, print, source};
 use crate::runtime::{Limits, Permissions};
 use crate::text::printable;
 
@@ -20,7 +20,7 @@ const SLOTS: usize = 16;
 #[derive(Debug, Args)]
 pub(super) struct DoctorArgs {
     /// Check this handler as well
-    #[arg(long, value_name = "FILE", env = "DQHOST_HANDLER")]
+    #[arg(long, value_name = "FILE", value_parser = source::parser(), env = "DQHOST_HANDLER")]
     handler: Option<PathBuf>,
     /// Print a line of JSON for each finding
     #[arg(long)]
@@ -144,7 +144,7 @@ fn handler(findings: &mut Findings, path: Option<&Path>) {
     let Some(path) = path else {
         return;
     };
-    let file = match runtime.read(path) {
+    let file = match source::read(&runtime, path, None) {
         Ok(file) => file,
         Err(error) => return findings.bad("handler", error.to_string(), "give another --handler"),
     };

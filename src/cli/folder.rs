@@ -1,8 +1,10 @@
 //! This user's folders, where the XDG base directory specification has them.
 
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+use crate::text::printable;
 
 /// The folder of dqhost below the one that the variable names, or below this part of the home; none
 /// when there is neither.
@@ -23,4 +25,34 @@ pub(super) fn make(folder: &Path) -> io::Result<()> {
         .recursive(true)
         .mode(0o700)
         .create(folder)
+}
+
+/// A folder of ours alone for compiled code and what was fetched, or none when there is no place for it or others can
+/// write there: what is in it is executed.
+pub(super) fn cache() -> Option<PathBuf> {
+    let folder = of_user("XDG_CACHE_HOME", ".cache")?;
+    if let Err(error) = make(&folder) {
+        tracing::debug!(
+            "compiled code is not cached in {}: {error}",
+            folder.display()
+        );
+        return None;
+    }
+    let metadata = std::fs::metadata(&folder).ok()?;
+    if metadata.uid() != rustix::process::geteuid().as_raw() {
+        tracing::warn!(
+            "compiled code is not cached: {} belongs to another user",
+            printable(&folder.display().to_string())
+        );
+        return None;
+    }
+    if metadata.mode() & 0o077 != 0 {
+        tracing::warn!(
+            "compiled code is not cached: others can write to {}; mend it with `chmod 700 {}`",
+            printable(&folder.display().to_string()),
+            printable(&folder.display().to_string()),
+        );
+        return None;
+    }
+    Some(folder)
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use super::sandbox::{self, SandboxArgs};
+use super::source;
 use crate::control::{LoadHandler, LoadedHandler};
 use crate::host::{QueueSettings, Served};
 use crate::message::QueueName;
@@ -70,11 +71,6 @@ impl Loader {
             plans.iter().map(of).collect();
     }
 
-    /// Reads a handler's file. Blocks.
-    pub(super) fn read(&self, path: &Path) -> Result<ComponentFile, HandlerError> {
-        self.runtime.read(path)
-    }
-
     /// Compiles and checks what was read. Blocks.
     pub(super) fn load(&self, file: &ComponentFile) -> Result<Arc<Handler>, HandlerError> {
         self.runtime.load(file).map(Arc::new)
@@ -135,7 +131,7 @@ pub(super) struct NoHost;
 impl LoadHandler for NoHost {
     fn load(&self, file: &Path, _: &QueueName) -> Result<LoadedHandler, HandlerError> {
         let engine = sandbox::runtime(1, Limits::default(), Permissions::default())?;
-        let file = engine.read(file)?;
+        let file = source::read(&engine, file, None)?;
         LoadedHandler::load(engine, &file)
     }
 }
@@ -153,7 +149,7 @@ impl Files {
         if let Some(known) = self.known(plan) {
             return known;
         }
-        let read = loader.read(&plan.file);
+        let read = plan.sandbox.fetch(&loader.runtime, &plan.file);
         let digest = read.as_ref().map(|file| Arc::clone(&file.digest));
         self.digests
             .insert(plan.file.clone(), digest.map_err(Clone::clone));
@@ -173,6 +169,10 @@ impl Files {
     /// What came of the file of a queue, if it was read before. One that was read and not loaded, since the
     /// queues before wanted another, is read again.
     fn known(&self, plan: &Plan) -> Option<Result<Arc<Handler>, HandlerError>> {
+        if plan.sandbox.has_signers() {
+            // Each queue has its own.
+            return None;
+        }
         let digest = match self.digests.get(&plan.file)? {
             Ok(digest) => digest,
             Err(error) => return Some(Err(error.clone())),

@@ -25,8 +25,9 @@ Usage: dqhost --handler FILE [FLAGS]
 
 Handle:
   --handler FILE          Handle messages, on a dashboard (also: up)
-  check, run, component   Check a handler; try it; make it of a core module
-  new, dev, wit           Make a handler; try it on every save; its interface
+  check, run, push        Check a handler; try it; push it to a registry
+  new, dev                Make a handler; build and try it on every save
+  component, wit          Make a handler of a core module; its interface
 Send:
   send                    Send messages: text, files, or a message a line
   serve                   Serve the HTTP API without handling messages
@@ -47,8 +48,7 @@ Settings:
   config check            Check dqhost.toml
   config schema           Print the JSON schema of dqhost.toml, for editors
   reload                  Make running hosts take over changed files
-  schedule list           Show when schedules send messages
-  schedule run            Send the message of a schedule now
+  schedule list, run      Show when schedules send messages; send one now
 Move and check:
   move, audit             Move queues to another store; find and mend damage
   backup, doctor          Copy the file; check store, handler and machine

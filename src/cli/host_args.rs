@@ -13,7 +13,7 @@ use super::queue_limits::QueueLimitsArgs;
 use super::sandbox::SandboxArgs;
 use super::screen::ScreenArgs;
 use super::traces::TraceArgs;
-use super::{StoreArgs, Usage, number, time};
+use super::{StoreArgs, Usage, number, source, time};
 use crate::host::QueueSettings;
 use crate::message::{NewMessage, QueueName, RETRIES_MAX};
 
@@ -28,8 +28,9 @@ const KEEP_ENDED_MAX: u64 = 100_000;
 pub(super) struct UpArgs {
     /// Handle messages with this WebAssembly component
     ///
-    /// It exports dqhost:queue/handler.
-    #[arg(long, value_name = "FILE", env = "DQHOST_HANDLER")]
+    /// It exports dqhost:queue/handler. FILE may be https://HOST/PATH#sha256=HEX or
+    /// oci://HOST/NAME@sha256:HEX: what comes from there is kept by its digest.
+    #[arg(long, value_name = "FILE", value_parser = source::parser(), env = "DQHOST_HANDLER")]
     pub handler: Option<PathBuf>,
     /// Serve this queue; may be repeated [default: default]
     ///
@@ -145,7 +146,11 @@ impl FromStr for QueueSpec {
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, handler) = match text.split_once('=') {
             Some((_, "")) => return Err("the handler's file is missing after =".to_owned()),
-            Some((name, file)) => (name, Some(PathBuf::from(file))),
+            Some((name, file)) => {
+                let file = PathBuf::from(file);
+                source::check(&file)?;
+                (name, Some(file))
+            }
             None => (text, None),
         };
         Ok(Self {

@@ -3,7 +3,8 @@
 //! A thread of its own reads, compiles and checks them, so whatever blocks it holds up no lease and no
 //! signal. It keeps no state that a crash could damage: a host that starts again reads all of it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use super::handlers::{Loader, Plan};
 use super::plans::{check_sends, limits, plans};
 use super::service::ServiceManager;
 use super::watched::Watched;
-use super::{Command, Usage};
+use super::{Command, Usage, source};
 use crate::host::{CurrentHandler, QueueChanger};
 use crate::message::QueueName;
 use crate::runtime::{ComponentFile, Handler, HandlerError, Limits};
@@ -85,8 +86,8 @@ pub(super) struct Reloader {
     pub manager: ServiceManager,
 }
 
-/// A file that was loaded, once for all of its queues.
-type Loaded = Option<Result<Arc<Handler>, HandlerError>>;
+/// What was loaded, once for all queues, by its digest.
+type Loaded = HashMap<Arc<str>, Result<Arc<Handler>, HandlerError>>;
 
 impl Reloader {
     fn serve(mut self, asked: &Receiver<()>, is_watching: bool) {
@@ -102,20 +103,22 @@ impl Reloader {
                 Err(RecvTimeoutError::Timeout) => false,
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            let mut has_changed = |path: &Path| {
-                let watched = watched.entry(path.to_owned()).or_default();
-                watched.have_changed(&[path])
+            let mut have_changed = |paths: Vec<PathBuf>| {
+                let watched = watched.entry(paths[0].clone()).or_default();
+                watched.have_changed(&paths)
             };
             if is_asked {
                 self.manager.reloading();
             }
             // A bug costs this file, and not the thread.
-            let has_settings = (has_changed(self.config.now.path()) || is_asked)
+            let has_settings = (have_changed(vec![self.config.now.path().to_owned()]) || is_asked)
                 && catch_unwind(AssertUnwindSafe(|| self.read_settings(is_asked))).unwrap_or(false);
             let paths: BTreeSet<PathBuf> =
                 self.plans.iter().map(|plan| plan.file.clone()).collect();
             for path in paths {
-                if has_changed(&path) || is_asked || has_settings {
+                let signature = self.is_signed(&path).then(|| source::signature_of(&path));
+                let paths = iter::once(path.clone()).chain(signature).collect();
+                if have_changed(paths) || is_asked || has_settings {
                     let _ = catch_unwind(AssertUnwindSafe(|| self.reload(&path)));
                 }
             }
@@ -123,6 +126,12 @@ impl Reloader {
                 self.manager.reloaded();
             }
         }
+    }
+
+    /// Whether a queue takes this file only with its signature.
+    fn is_signed(&self, path: &Path) -> bool {
+        let mut plans = self.plans.iter();
+        plans.any(|plan| plan.file == path && plan.sandbox.has_signers())
     }
 
     /// Takes over what stands in the file of settings. What is wrong with it changes nothing. True when it
@@ -183,13 +192,12 @@ impl Reloader {
 
     /// Serves the queues of this file with it, as they are planned.
     fn reload(&self, path: &Path) {
-        let read = self.loader.runtime.read(path);
-        let mut loaded = None;
+        let mut loaded = Loaded::default();
         for plan in self.plans.iter().filter(|plan| plan.file == path) {
             let current = self.changer.handler(&plan.queue);
-            let file = read.as_ref().map_err(Clone::clone);
+            let read = plan.sandbox.read(&self.loader.runtime, path);
             let taken =
-                file.and_then(|file| self.take(plan, current.as_deref(), file, &mut loaded));
+                read.and_then(|file| self.take(plan, current.as_deref(), &file, &mut loaded));
             self.note(&plan.queue, current.is_some() || taken.is_ok());
             let Err(error) = taken else {
                 continue;
@@ -224,14 +232,14 @@ impl Reloader {
         loaded: &mut Loaded,
     ) -> Result<(), HandlerError> {
         let (queue, digest) = (&plan.queue, &*file.digest);
-        plan.sandbox.check(&file.name, &file.digest)?;
         let same = current.map(CurrentHandler::get);
         let same = same.filter(|handler| handler.digest() == digest);
         let is_same = same.is_some();
         let handler = match same {
             Some(handler) => handler,
             None => loaded
-                .get_or_insert_with(|| self.loader.load(file))
+                .entry(Arc::clone(&file.digest))
+                .or_insert_with(|| self.loader.load(file))
                 .clone()?,
         };
         let Some(current) = current else {

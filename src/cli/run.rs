@@ -8,7 +8,7 @@ use clap::Args;
 use self::repeated::Repeated;
 use super::sandbox::SandboxArgs;
 use super::send::header;
-use super::{DEFAULT_QUEUE, Exit, StoreArgs, log, number, print};
+use super::{DEFAULT_QUEUE, Exit, StoreArgs, log, number, print, source};
 use crate::message::QueueName;
 use crate::runtime::{Call, Effort, Handler};
 use crate::store::address::Endpoints;
@@ -22,6 +22,7 @@ mod report;
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
     /// Handler: a WebAssembly component
+    #[arg(value_parser = source::parser())]
     file: PathBuf,
     /// Payload: text, @FILE for the bytes of a file, - for stdin
     #[arg(

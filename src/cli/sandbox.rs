@@ -8,12 +8,11 @@ use std::time::Duration;
 use clap::Args;
 
 use super::limits::{self, LimitArg};
-use super::{Usage, folder, number, time};
+use super::{Usage, folder, number, source, time};
 use crate::files;
 use crate::message::QueueName;
 use crate::runtime::{ComponentFile, HandlerError, HttpRule, Limits, Permissions, Runtime};
 use crate::store::address::Endpoints;
-use crate::text::printable;
 
 /// The longest secret, in bytes.
 const SECRET_MAX: u64 = 64 * 1024;
@@ -80,6 +79,12 @@ pub(super) struct SandboxArgs {
     #[arg(long, value_name = "sha256:HEX", value_parser = digest, env = "DQHOST_HANDLER_DIGEST",
         value_delimiter = ',')]
     handler_digest: Vec<String>,
+    /// Load only handlers that someone of this file has signed
+    ///
+    /// A line is a name and a key, as in a file of allowed signers of OpenSSH. `ssh-keygen -Y sign -n dqhost
+    /// -f KEY FILE` makes the signature FILE.sig.
+    #[arg(long, value_name = "FILE", env = "DQHOST_ALLOWED_SIGNERS")]
+    allowed_signers: Option<PathBuf>,
 }
 
 fn variable(text: &str) -> Result<(String, String), String> {
@@ -174,13 +179,27 @@ impl SandboxArgs {
         !self.handler_digest.is_empty()
     }
 
-    /// Reads a handler's file, if it is one that may be loaded.
+    /// True if only signed files may be loaded.
+    pub(super) fn has_signers(&self) -> bool {
+        self.allowed_signers.is_some()
+    }
+
+    /// Reads a handler from where it is, if its signature is right or it needs none. Blocks.
+    pub(super) fn fetch(
+        &self,
+        runtime: &Runtime,
+        path: &Path,
+    ) -> Result<ComponentFile, HandlerError> {
+        source::read(runtime, path, self.allowed_signers.as_deref())
+    }
+
+    /// Reads a handler from where it is, if it is one that may be loaded. Blocks.
     pub(super) fn read(
         &self,
         runtime: &Runtime,
         path: &Path,
     ) -> Result<ComponentFile, HandlerError> {
-        let file = runtime.read(path)?;
+        let file = self.fetch(runtime, path)?;
         self.check(&file.name, &file.digest)?;
         Ok(file)
     }
@@ -206,7 +225,7 @@ pub(super) fn runtime(
     limits: Limits,
     permissions: Permissions,
 ) -> Result<Runtime, HandlerError> {
-    let cache = cache_folder();
+    let cache = folder::cache();
     let program = this_program().map_err(|error| {
         HandlerError::Engine(format!("the path of this program is not known: {error}"))
     })?;
@@ -254,35 +273,4 @@ fn this_program() -> io::Result<PathBuf> {
         return Ok(link.to_owned());
     }
     std::env::current_exe()
-}
-
-/// A folder of ours alone for compiled code, or none when there is no place for it or others can
-/// write there: what is in it is executed.
-fn cache_folder() -> Option<PathBuf> {
-    use std::os::unix::fs::MetadataExt;
-    let folder = folder::of_user("XDG_CACHE_HOME", ".cache")?;
-    if let Err(error) = folder::make(&folder) {
-        tracing::debug!(
-            "compiled code is not cached in {}: {error}",
-            folder.display()
-        );
-        return None;
-    }
-    let metadata = std::fs::metadata(&folder).ok()?;
-    if metadata.uid() != rustix::process::geteuid().as_raw() {
-        tracing::warn!(
-            "compiled code is not cached: {} belongs to another user",
-            printable(&folder.display().to_string())
-        );
-        return None;
-    }
-    if metadata.mode() & 0o077 != 0 {
-        tracing::warn!(
-            "compiled code is not cached: others can write to {}; mend it with `chmod 700 {}`",
-            printable(&folder.display().to_string()),
-            printable(&folder.display().to_string()),
-        );
-        return None;
-    }
-    Some(folder)
 }

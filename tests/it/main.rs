@@ -60,6 +60,7 @@ mod schedule;
 mod servers;
 mod service;
 mod settings;
+mod source;
 mod support;
 mod transfer;
 mod week;

@@ -12,7 +12,7 @@ use crate::cli::host_args::{DeliveryArgs, SLOTS_MAX, UpArgs};
 use crate::cli::number;
 use crate::cli::sandbox::SandboxArgs;
 use crate::cli::screen::ScreenArgs;
-use crate::cli::{StoreArgs, limits};
+use crate::cli::{StoreArgs, limits, source};
 use crate::store::address::StoreAddress;
 
 /// Flags that say what to do now, or which file is read.
@@ -214,7 +214,8 @@ impl Key {
             Some((name, path)) if self.is_pair() => (format!("{name}="), path),
             _ => (String::new(), value.as_str()),
         };
-        if !self.is_path() || path.is_empty() || path == ":memory:" {
+        let is_path = self.is_path() && !source::is_remote(std::path::Path::new(path));
+        if !is_path || path.is_empty() || path == ":memory:" {
             return value;
         }
         // A path in a file of text is text, and that of the file was given as text or is none.

@@ -1,0 +1,248 @@
+//! `oci://` and `dqhost push`, with Debian's docker-registry, and with one that gives tokens.
+
+use std::fs;
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use dqhost::text::hex;
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+
+use super::{Server, answer, bytes_of, text};
+use crate::servers::tools::free_port;
+use crate::support::{Request, dqhost, eventually, expect, guest, stderr, stdout};
+
+/// The password `word` of the user `user`, as htpasswd keeps it.
+const PASSWORD: &str = "user:$2b$04$n/dl9QXEd7hlvEM34bCmt.tIpxHIv9Bx3Kg5HKTzoROgO/oSd9tF2\n";
+
+/// The same for a client.
+const LOGIN: &str = "dXNlcjp3b3Jk";
+
+struct Registry {
+    folder: TempDir,
+    port: u16,
+    server: Child,
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+impl Registry {
+    fn start(has_password: bool) -> Self {
+        let folder = TempDir::new().unwrap();
+        let port = free_port();
+        let root = folder.path().join("data");
+        let mut settings = format!(
+            "version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {}}}}}\n\
+             http: {{addr: \"127.0.0.1:{port}\"}}\n",
+            root.display()
+        );
+        if has_password {
+            let file = folder.path().join("htpasswd");
+            fs::write(&file, PASSWORD).unwrap();
+            let path = file.display();
+            settings += &format!("auth: {{htpasswd: {{realm: here, path: {path}}}}}\n");
+        }
+        let file = folder.path().join("settings.yml");
+        fs::write(&file, settings).unwrap();
+        let server = Command::new("docker-registry")
+            .args(["serve", text(&file)])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("docker-registry is there (tests/setup.sh redis)");
+        eventually("the registry listens", || {
+            TcpStream::connect(("127.0.0.1", port)).ok()
+        });
+        Self {
+            folder,
+            port,
+            server,
+        }
+    }
+
+    fn client(&self, args: &[&str]) -> Command {
+        let mut command = dqhost(None, args);
+        let home = self.folder.path();
+        command
+            .env("XDG_CACHE_HOME", home.join("cache"))
+            .env("DOCKER_CONFIG", home);
+        command
+    }
+
+    fn ask(&self, args: &[&str], code: i32) -> String {
+        let output = expect(self.client(args).output().unwrap(), code);
+        stdout(&output) + &stderr(&output)
+    }
+
+    fn push(&self, file: &Path, to: &str, code: i32) -> String {
+        let to = format!("oci://127.0.0.1:{}/{to}", self.port);
+        self.ask(&["push", text(file), &to], code).trim().to_owned()
+    }
+
+    /// Forgets what the client has kept.
+    fn forget(&self) {
+        fs::remove_dir_all(self.folder.path().join("cache")).unwrap();
+    }
+}
+
+#[test]
+fn what_is_pushed_is_run_by_its_digest_also_while_the_registry_is_away() {
+    let mut registry = Registry::start(false);
+    let address = registry.push(&guest("echo"), "team/handlers/echo:v1", 0);
+    let start = format!(
+        "oci://127.0.0.1:{}/team/handlers/echo@sha256:",
+        registry.port
+    );
+    assert!(address.starts_with(&start), "{address}");
+    // Without a tag, too.
+    registry.push(&guest("reject"), "team/handlers/echo", 0);
+    registry.forget();
+    let told = registry.ask(&["run", &address, "--payload", "hello"], 0);
+    assert!(told.contains("hello"), "{told}");
+    let unknown = format!("{start}{}", "0".repeat(64));
+    let told = registry.ask(&["run", &unknown], 4);
+    assert!(told.contains("answered 404"), "{told}");
+    let told = registry.ask(&["run", &address, "--limit", "component-bytes=1KiB"], 4);
+    assert!(told.contains("and 1024 are allowed"), "{told}");
+    for (args, says) in [
+        (
+            vec!["run", start.split('@').next().unwrap()],
+            "name the digest",
+        ),
+        (vec!["push", "x.wasm", &address], "leave out @sha256"),
+        (
+            vec!["push", "x.wasm", "example.com/x"],
+            "it begins with oci://",
+        ),
+        (vec!["push", &address, "oci://127.0.0.1/x"], "name a file"),
+    ] {
+        let told = registry.ask(&args, 2);
+        assert!(told.contains(says), "{told}");
+    }
+    let junk = registry.folder.path().join("junk.wasm");
+    fs::write(&junk, "no component").unwrap();
+    let told = registry.push(&junk, "junk", 4);
+    assert!(told.contains("it is not WebAssembly"), "{told}");
+    registry.server.kill().unwrap();
+    registry.server.wait().unwrap();
+    registry.ask(&["run", &address], 0);
+    registry.forget();
+    let told = registry.ask(&["run", &address], 4);
+    assert!(told.contains("is not reached"), "{told}");
+    let told = registry.push(&guest("echo"), "echo", 1);
+    assert!(told.contains("is not pushed"), "{told}");
+}
+
+#[test]
+fn a_registry_with_passwords_wants_that_of_docker_login() {
+    let registry = Registry::start(true);
+    let told = registry.push(&guest("echo"), "echo", 1);
+    assert!(told.contains("`docker login 127.0.0.1:"), "{told}");
+    let config = format!(
+        r#"{{"auths": {{"127.0.0.1:{}": {{"auth": "{LOGIN}"}}}}}}"#,
+        registry.port
+    );
+    fs::write(registry.folder.path().join("config.json"), config).unwrap();
+    let address = registry.push(&guest("echo"), "echo", 0);
+    registry.forget();
+    registry.ask(&["run", &address], 0);
+}
+
+#[test]
+fn the_signature_beside_a_file_is_pushed_with_it() {
+    let registry = Registry::start(false);
+    let folder = registry.folder.path();
+    let (file, key, allowed) = (
+        folder.join("h.wasm"),
+        folder.join("key"),
+        folder.join("allowed"),
+    );
+    fs::copy(guest("echo"), &file).unwrap();
+    let keygen = |args: &[&str]| {
+        expect(Command::new("ssh-keygen").args(args).output().unwrap(), 0);
+    };
+    keygen(&["-q", "-t", "ed25519", "-N", "", "-f", text(&key)]);
+    let public = fs::read_to_string(key.with_extension("pub")).unwrap();
+    fs::write(&allowed, format!("us {public}")).unwrap();
+    let unsigned = registry.push(&file, "h", 0);
+    keygen(&["-Y", "sign", "-f", text(&key), "-n", "dqhost", text(&file)]);
+    let signed = registry.push(&file, "h", 0);
+    assert_ne!(unsigned, signed);
+    registry.forget();
+    registry.ask(&["run", &signed, "--allowed-signers", text(&allowed)], 0);
+    registry.forget();
+    let told = registry.ask(&["run", &unsigned, "--allowed-signers", text(&allowed)], 4);
+    assert!(told.contains("it is not signed"), "{told}");
+}
+
+/// Answers to those with its token, which it gives to everybody.
+fn with_tokens(request: &Request, manifest: &[u8], component: &[u8]) -> Vec<u8> {
+    let host = &request.headers["host"];
+    if request.path == "/token?service=here&scope=repository%3Ateam%2Fh%3Apull" {
+        return answer(200, "", br#"{"access_token": "the-token"}"#);
+    }
+    if request
+        .headers
+        .get("authorization")
+        .is_none_or(|token| token != "Bearer the-token")
+    {
+        let wanted = format!(
+            "www-authenticate: Bearer realm=\"http://{host}/token\",service=\"here\",\
+             scope=\"repository:team/h:pull\"\r\n"
+        );
+        return answer(401, &wanted, b"");
+    }
+    let path = |kind: &str, bytes: &[u8]| {
+        format!("/v2/team/h/{kind}/sha256:{}", hex(&Sha256::digest(bytes)))
+    };
+    match &request.path {
+        asked if *asked == path("manifests", manifest) => answer(200, "", manifest),
+        asked if *asked == path("blobs", component) => answer(200, "", component),
+        _ => answer(404, "", b""),
+    }
+}
+
+#[test]
+fn a_registry_that_gives_tokens_is_asked_for_one() {
+    let component = bytes_of("echo");
+    let digest = hex(&Sha256::digest(&component));
+    let layer = |kind: &str| {
+        let size = component.len();
+        format!(
+            r#"{{"layers": [{{"mediaType": "{kind}", "digest": "sha256:{digest}", "size": {size}}}]}}"#
+        )
+    };
+    for (kind, code, says) in [
+        ("application/wasm", 0, "acked"),
+        (
+            "text/plain",
+            4,
+            "the artifact has no layer of the type application/wasm",
+        ),
+    ] {
+        let manifest = layer(kind).into_bytes();
+        let of_manifest = hex(&Sha256::digest(&manifest));
+        let component = component.clone();
+        let answers = move |request: &Request| with_tokens(request, &manifest, &component);
+        let server = Server::start(None, Arc::new(answers));
+        let address = format!(
+            "oci://127.0.0.1:{}/team/h@sha256:{of_manifest}",
+            server.port
+        );
+        let home = TempDir::new().unwrap();
+        let mut command = dqhost(None, &["run", &address]);
+        command
+            .env("XDG_CACHE_HOME", home.path())
+            .env("DOCKER_CONFIG", home.path());
+        let output = expect(command.output().unwrap(), code);
+        let told = stdout(&output) + &stderr(&output);
+        assert!(told.contains(says), "{told}");
+    }
+}
