@@ -78,8 +78,8 @@ bench-full: redis guests ## measure everything, a peer too; takes half an hour
 		cargo bench --locked --bench dqhost -- $$subject --json $(TARGET)/bench-$${subject%% *}.json; \
 	done
 
-picture: redis guests ## draw the pictures of the dashboard anew
-	DQHOST_UPDATE_PICTURE=1 cargo test --locked --test it -- dashboard::screens::the_picture
+picture: redis guests ## draw and record the pictures of the dashboard anew
+	DQHOST_UPDATE_PICTURE=1 cargo test --locked --test it -- dashboard::screens::the_picture dashboard::recorded::the_recording
 
 setup:
 	@sh tests/setup.sh

@@ -1,5 +1,6 @@
 //! The dashboard: every screen as it is drawn, every key, and the whole of it in a terminal.
 
+mod cast;
 mod dead;
 mod figures;
 mod fill;
@@ -7,6 +8,7 @@ mod find;
 mod hostile;
 mod keys;
 mod outage;
+mod recorded;
 mod sample;
 mod screens;
 mod sizes;

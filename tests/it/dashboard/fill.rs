@@ -40,3 +40,17 @@ pub(crate) async fn dead(store: &dyn Store, queue: &QueueName, payloads: Vec<Str
         while store.advance(queue).await.unwrap().dead_lettered > 0 {}
     }
 }
+
+/// Sends these messages, as many at once as a store takes.
+pub(crate) async fn waiting(
+    store: &dyn Store,
+    queue: &QueueName,
+    messages: impl Iterator<Item = NewMessage>,
+) {
+    let mut messages = messages.peekable();
+    while messages.peek().is_some() {
+        let step: Vec<NewMessage> = messages.by_ref().take(BATCH_MAX).collect();
+        let sent = store.send(queue, &step).await.unwrap();
+        assert!(sent.iter().all(|sent| sent.due_at_ms.is_some()));
+    }
+}

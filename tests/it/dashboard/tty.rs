@@ -17,6 +17,29 @@ struct Written {
     /// How many of them are on the screen: of a frame all or none.
     shown: usize,
     screen: vt100::Parser,
+    moments: Vec<(Instant, Moment)>,
+}
+
+/// What a recording of a terminal has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// So many bytes were on the screen.
+    Shown(usize),
+    /// It had so many columns and rows from then on.
+    Resized(u16, u16),
+    /// Something was done that a viewer needs time for.
+    Step,
+}
+
+/// What a terminal showed and when, also after the program has ended.
+pub(crate) struct Recording(Arc<Mutex<Written>>);
+
+impl Recording {
+    /// Every byte that was written, and each moment.
+    pub(crate) fn all(&self) -> (Vec<u8>, Vec<(Instant, Moment)>) {
+        let written = self.0.lock().unwrap();
+        (written.bytes.clone(), written.moments.clone())
+    }
 }
 
 /// Between these two is a frame.
@@ -35,6 +58,7 @@ impl Written {
             bytes: Vec::new(),
             shown: 0,
             screen: vt100::Parser::new(nonzero(rows), nonzero(columns), 0),
+            moments: Vec::new(),
         }
     }
 
@@ -47,6 +71,11 @@ impl Written {
         };
         self.screen.process(&new[..whole]);
         self.shown += whole;
+        self.note(Moment::Shown(self.shown));
+    }
+
+    fn note(&mut self, moment: Moment) {
+        self.moments.push((Instant::now(), moment));
     }
 }
 
@@ -216,6 +245,16 @@ impl Tty {
         self.written.lock().unwrap().bytes.clone()
     }
 
+    /// What it shows from its start to its end.
+    pub(crate) fn recording(&self) -> Recording {
+        Recording(Arc::clone(&self.written))
+    }
+
+    /// Notes for a recording that something was done.
+    pub(crate) fn note_step(&self) {
+        self.written.lock().unwrap().note(Moment::Step);
+    }
+
     /// Waits until the screen says so.
     pub(crate) fn wait_until(&mut self, what: &str, says: impl Fn(&str) -> bool) -> String {
         let end = Instant::now() + PATIENCE;
@@ -266,6 +305,7 @@ impl Tty {
             .screen
             .screen_mut()
             .set_size(nonzero(rows), nonzero(columns));
+        written.note(Moment::Resized(columns, rows));
         drop(written);
         self.master.as_ref().unwrap().resize(size).unwrap();
     }
