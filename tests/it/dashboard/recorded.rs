@@ -17,10 +17,13 @@ use tempfile::TempDir;
 use super::cast;
 use super::fill;
 use super::tty::{Recording, Tty};
-use crate::support::{eventually, guest, run, stats, stdout};
+use crate::support::{RedisServer, eventually, guest, run, stats, stdout};
 
 const SIZE: (u16, u16) = (120, 36);
 const QUEUE: &str = "orders";
+
+/// Messages among which one is found. A million take a minute without optimisation.
+const MANY: usize = 200_000;
 
 /// Back, as Esc is; an Esc would make an Alt of the key that follows at once.
 const BACK: &str = "\x7f";
@@ -311,6 +314,21 @@ fn use_the_mouse(tty: &mut Tty) {
         });
         tty.note_step();
     }
+}
+
+#[test]
+fn an_operator_goes_all_the_way_on_a_file() {
+    let folder = TempDir::new().unwrap();
+    walk(
+        folder.path().join("dqhost.db").to_str().unwrap(),
+        Some(MANY),
+    );
+}
+
+#[test]
+fn an_operator_goes_all_the_way_on_redis() {
+    let server = RedisServer::start();
+    walk(&server.url(), Some(MANY));
 }
 
 /// `DQHOST_UPDATE_PICTURE=1` (`make picture`) records the walk anew.
