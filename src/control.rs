@@ -64,6 +64,9 @@ pub const UNDO_TIME: Duration = Duration::from_secs(12);
 /// Messages that can be taken back at most.
 pub const UNDO_MAX: usize = 20;
 
+/// Messages in flight that a snapshot carries at most.
+pub const IN_FLIGHT_MAX: usize = 500;
+
 /// How often the store is read.
 pub const READ_EVERY: Duration = Duration::from_secs(1);
 

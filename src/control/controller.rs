@@ -11,8 +11,8 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::{
-    Channels, Command, LoadHandler, LogRing, Notice, OwnHost, Query, QueryResult, QueueView,
-    Snapshot, Stage, TaskView, Trial, scan,
+    Channels, Command, IN_FLIGHT_MAX, LoadHandler, LogRing, Notice, OwnHost, Query, QueryResult,
+    QueueView, Snapshot, Stage, TaskView, Trial, scan,
 };
 use crate::host::Monitor;
 use crate::message::QueueName;
@@ -30,9 +30,6 @@ pub use tasks::pace;
 
 /// How often snapshots of the host itself are made.
 const LOCAL_EVERY: Duration = Duration::from_millis(250);
-
-/// Messages in flight that a snapshot carries at most.
-const IN_FLIGHT_MAX: usize = 500;
 
 /// What the controller works with.
 pub struct Controller {

@@ -2,7 +2,7 @@
 
 mod dead;
 mod history;
-mod in_flight;
+pub(in crate::dashboard) mod in_flight;
 mod list;
 mod log;
 mod message;

@@ -7,7 +7,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
-use crate::control::{Command, InFlightDelivery};
+use crate::control::{Command, IN_FLIGHT_MAX, InFlightDelivery};
 use crate::dashboard::keymap::{Action, Scope};
 use crate::dashboard::state::{Modal, Question, Screen, State};
 use crate::dashboard::widgets::{columns, frame, gauge, put, row, safe, short, short_id, wait};
@@ -69,9 +69,11 @@ pub(super) fn longest(state: &State) -> Option<&InFlightDelivery> {
     all.find(|one| Some(&one.queue) == state.queue.as_ref() && !one.finished)
 }
 
-/// Asks whether to stop it.
-pub(super) fn ask_to_stop_longest(state: &mut State) {
-    let Some(one) = longest(state) else { return };
+/// Asks whether to stop it; false if none is known.
+pub(super) fn ask_to_stop_longest(state: &mut State) -> bool {
+    let Some(one) = longest(state) else {
+        return false;
+    };
     let question = format!(
         "Stop the handler of {}, which has run for longest in {}? Its attempt counts as failed.",
         printable(one.id.as_str()),
@@ -79,6 +81,25 @@ pub(super) fn ask_to_stop_longest(state: &mut State) {
     );
     let then = Command::StopHandler(one.queue.clone(), one.id.clone());
     state.modal = Some(Modal::Confirm(Question::new(question, then)));
+    true
+}
+
+/// Why there is no handler to stop.
+pub(in crate::dashboard) fn nothing_to_stop(state: &State) -> String {
+    let snapshot = &state.snapshot;
+    let what = match &state.queue {
+        Some(queue) if !snapshot.in_flight.is_empty() => format!("handler of {queue}"),
+        _ => "handler".to_owned(),
+    };
+    if snapshot.host.is_none() {
+        "no host runs in this process, so there is no handler to stop here".to_owned()
+    } else if snapshot.in_flight.len() >= IN_FLIGHT_MAX {
+        format!(
+            "no {what} runs among the {IN_FLIGHT_MAX} messages that are in flight for longest here"
+        )
+    } else {
+        format!("no {what} runs in this process")
+    }
 }
 
 fn draw(state: &State, now: Instant, area: Rect, buffer: &mut Buffer) {

@@ -115,7 +115,8 @@ impl Screen for Overview {
                 state.sort = (state.sort + 1) % queues::SORTS.len();
                 self.refresh(state);
             }
-            Action::StopHandler => in_flight::ask_to_stop_longest(state),
+            // Without one, it is said why.
+            Action::StopHandler => return in_flight::ask_to_stop_longest(state).then(Vec::new),
             Action::ZoomAhead => state.reach = (state.reach + 1) % due::REACHES.len(),
             _ => return None,
         }

@@ -6,7 +6,7 @@ use super::Effect;
 use crate::control::{Bulk, Command, Letters, UNDO_MAX};
 use crate::dashboard::keymap::Action;
 use crate::dashboard::prompt::{Kind, Prompt, text_area};
-use crate::dashboard::screens::TABS;
+use crate::dashboard::screens::{TABS, in_flight};
 use crate::dashboard::state::{Modal, Question, State};
 use crate::message::{Due, MessageId, QueueName, State as MessageState};
 use crate::text::printable;
@@ -81,6 +81,8 @@ impl State {
                         ),
                         Command::StopHandler(queue, id),
                     );
+                } else {
+                    self.say(in_flight::nothing_to_stop(self), false, now);
                 }
             }
             Action::Undo => return vec![Effect::Command(Command::Undo)],

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use dqhost::control::{Bulk, Command, Line, Notice, QueryResult, TaskView, UNDO_TIME};
+use dqhost::control::{
+    Bulk, Command, IN_FLIGHT_MAX, Line, Notice, QueryResult, TaskView, UNDO_TIME,
+};
 use dqhost::dashboard::keymap::{Key, Scope};
 use dqhost::dashboard::update::{Effect, Event};
 use dqhost::dashboard::{CommandParser, Named, picture, screens};
@@ -526,6 +528,41 @@ fn a_key_on_its_way_does_nothing_to_a_message_that_opens_by_itself() {
     let mut sample = made();
     sample.press(KeyCode::Backspace, KeyModifiers::NONE);
     assert_eq!(asked(sample.type_in("x")).len(), 1);
+}
+
+#[test]
+fn where_no_handler_can_be_stopped_it_is_said_why() {
+    let said = |change: &dyn Fn(&mut dqhost::control::Snapshot), keys: &str| {
+        let mut sample = at("Overview");
+        sample.change(change);
+        assert_eq!(asked(sample.type_in(keys)).len(), 0);
+        assert!(sample.state.modal.is_none());
+        let notice = sample.state.notice.take();
+        notice.map_or(String::new(), |(notice, _)| notice.text)
+    };
+    let of_another = |snapshot: &mut dqhost::control::Snapshot| {
+        snapshot.in_flight.truncate(1);
+        snapshot.in_flight[0].queue = "mails".parse().unwrap();
+    };
+    assert_eq!(
+        said(&of_another, "K"),
+        "no handler of orders runs in this process"
+    );
+    let of_many = |snapshot: &mut dqhost::control::Snapshot| {
+        of_another(snapshot);
+        let one = snapshot.in_flight[0].clone();
+        snapshot.in_flight = vec![one; IN_FLIGHT_MAX];
+    };
+    let text =
+        "no handler of orders runs among the 500 messages that are in flight for longest here";
+    assert_eq!(said(&of_many, "K"), text);
+    let none = |snapshot: &mut dqhost::control::Snapshot| snapshot.in_flight.clear();
+    assert_eq!(said(&none, "4K"), "no handler runs in this process");
+    let no_host = |snapshot: &mut dqhost::control::Snapshot| {
+        none(snapshot);
+        snapshot.host = None;
+    };
+    assert!(said(&no_host, "K").starts_with("no host runs in this process"));
 }
 
 /// It says which queue a line is about.

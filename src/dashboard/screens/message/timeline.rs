@@ -107,7 +107,8 @@ impl Known<'_> {
         let due = (self.record)
             .filter(|record| record.state == MessageState::Pending)
             .and_then(|record| record.at_ms);
-        let due = due.or(self.ended.and_then(|ended| ended.due_at_ms));
+        let its_end = self.its_end();
+        let due = due.or(its_end.and_then(|ended| ended.due_at_ms));
         events.extend(due.map(|at_ms| event(at_ms, (DUE, "due"), theme.warn())));
         let history = self
             .record
@@ -125,12 +126,27 @@ impl Known<'_> {
         let dead = self
             .record
             .filter(|record| record.state == MessageState::Dead);
-        if let Some(ended) = self.ended {
+        if let Some(ended) = its_end {
             events.push(self.end(theme, ended));
         } else if let Some(at_ms) = dead.and_then(|record| record.at_ms) {
             events.push(event(at_ms, (DIED, "dead"), theme.bad()));
         }
         events
+    }
+
+    /// How it ended, unless that was told of another message, which had the same id before.
+    fn its_end(&self) -> Option<&Ended> {
+        let is_it = |ended: &&Ended| match self.record {
+            None => true,
+            Some(record) if record.state != MessageState::Dead => false,
+            Some(record) => record.last_attempt().is_none_or(|last| {
+                let took = last.duration_ms.unwrap_or(ended.duration_ms);
+                ended.end == End::Died
+                    && (ended.attempt, ended.duration_ms) == (last.attempt, took)
+                    && (&ended.host, &ended.handler) == (&last.host, &last.handler)
+            }),
+        };
+        self.ended.filter(is_it)
     }
 
     fn end(&self, theme: Theme, ended: &Ended) -> Event {
@@ -235,6 +251,67 @@ mod tests {
             light: false,
             no_color: false,
             ascii: false,
+        }
+    }
+
+    /// A message in this state, which has failed once.
+    fn failed_once(state: MessageState) -> Record {
+        let attempt = Attempt {
+            attempt: 2,
+            at_ms: 9_000,
+            class: "rejected".to_owned(),
+            reason: String::new(),
+            duration_ms: Some(12),
+            host: "h".to_owned(),
+            handler: "new".to_owned(),
+            log: String::new(),
+        };
+        Record {
+            id: "order-1".into(),
+            state,
+            at_ms: Some(10_000),
+            attempts: 2,
+            retries_left: 0,
+            headers: Vec::new(),
+            history: vec![HistoryEntry::Attempt(attempt)],
+            payload: None,
+        }
+    }
+
+    fn ended(end: End, handler: &str) -> Ended {
+        Ended {
+            id: "order-1".into(),
+            at_ms: 9_001,
+            end,
+            attempt: 2,
+            duration_ms: 12,
+            due_at_ms: Some(8_000),
+            host: "h".to_owned(),
+            handler: handler.to_owned(),
+            class: String::new(),
+            reason: String::new(),
+        }
+    }
+
+    #[test]
+    fn an_id_that_was_sent_again_does_not_end_as_it_did_before() {
+        use MessageState::{Dead, Pending, Retry};
+        for (state, end, handler, expected) in [
+            (Dead, End::Died, "new", "due attempt 2 died"),
+            (Dead, End::Died, "old", "attempt 2 dead"),
+            (Dead, End::Acked, "new", "attempt 2 dead"),
+            (Retry, End::Acked, "new", "attempt 2"),
+            (Pending, End::Died, "new", "attempt 2 due"),
+        ] {
+            let (record, ended) = (failed_once(state), ended(end, handler));
+            let known = Known {
+                id: &record.id,
+                record: Some(&record),
+                ended: Some(&ended),
+            };
+            let events = known.events(theme());
+            let names: Vec<&str> = events.iter().map(|event| event.name.as_str()).collect();
+            assert_eq!(names.join(" "), expected, "{state:?} {end:?}");
         }
     }
 
