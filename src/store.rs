@@ -181,3 +181,10 @@ pub struct Page {
     /// and their `payload` is none.
     pub payload_max: usize,
 }
+
+/// Where a page of a list has ended, in a store that finds this place again at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageEnd {
+    place: i64,
+    seq: i64,
+}

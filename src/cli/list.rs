@@ -133,14 +133,16 @@ async fn show_all(
 ) -> anyhow::Result<()> {
     let Place { store, queue } = place;
     let end = args.offset.saturating_add(args.wanted());
-    let mut offset = args.offset;
+    let (mut offset, mut behind) = (args.offset, None);
     while offset < end {
         let page = Page {
-            offset,
+            offset: behind.map_or(offset, |_| 0),
             limit: (end - offset).min(100),
             payload_max: args.payload_max(),
         };
-        let records = store.list(queue, state, page).await?;
+        let listed = store.list_behind(queue, state, (behind, page));
+        let (records, its_end) = listed.await?;
+        behind = its_end.or(behind);
         printer.print(&records.iter().collect::<Vec<_>>())?;
         offset += records.len();
         if records.len() < page.limit {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::groups::Groups;
 use super::{Filter, LISTED_PAYLOAD_MAX, Query, QueryResult, SEARCHED_MAX, Searched, matching};
 use crate::message::{MessageId, QueueName, Record, State};
-use crate::store::{Page, Store, StoreResult};
+use crate::store::{Page, PageEnd, Store, StoreResult};
 
 /// Messages that one look at the store brings.
 const STEP: usize = 500;
@@ -20,6 +20,8 @@ struct Steps {
     state: State,
     /// The next step.
     page: Page,
+    /// Where the last one has ended, if the store tells it.
+    end: Option<PageEnd>,
     /// Hashes of the ids that came. That two are the same is as good as impossible.
     seen: HashSet<u64>,
     hashes: RandomState,
@@ -34,6 +36,7 @@ impl Steps {
                 limit,
                 payload_max,
             },
+            end: None,
             seen: HashSet::new(),
             hashes: RandomState::new(),
         }
@@ -46,7 +49,13 @@ impl Steps {
         store: &dyn Store,
         queue: &QueueName,
     ) -> StoreResult<(Vec<(usize, Record)>, bool)> {
-        let records = store.list(queue, self.state, self.page).await?;
+        let page = Page {
+            offset: self.end.map_or(self.page.offset, |_| 0),
+            ..self.page
+        };
+        let listed = store.list_behind(queue, self.state, (self.end, page));
+        let (records, end) = listed.await?;
+        self.end = end.or(self.end);
         let last = records.len() < self.page.limit;
         let begin = self.page.offset;
         self.page.offset += records.len();
@@ -383,6 +392,8 @@ mod tests {
             (seen.as_slice(), search.steps.looked_at()),
             (&expected[..], all)
         );
+        // A file finds the place again. An offset would count through all before it.
+        assert!(search.steps.end.is_some());
         assert!(!search.is_for(&Query::Nothing));
     }
 }

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use super::{Filter, LISTED_PAYLOAD_MAX};
 use crate::message::{MessageId, QueueName, Record, State};
-use crate::store::{Page, Store, StoreResult};
+use crate::store::{Page, PageEnd, Store, StoreResult};
 
 /// Messages that one page brings.
 const PAGE: usize = 500;
@@ -20,14 +20,17 @@ const OVERLAP: usize = 8;
 
 /// A list that is read page by page, each message once.
 ///
-/// What is added in front of the last page pushes messages on, so that they come again; those are left
-/// out. What leaves there lets messages move up: each page has to begin with a message that was
-/// seen, else the walk goes back.
+/// A store may tell where a page has ended; the next one begins there. Else it begins at an offset: what is
+/// added in front of the last page pushes messages on, so that they come again; those are left out. What
+/// leaves there lets messages move up: each page has to begin with a message that was seen, else the walk
+/// goes back.
 #[derive(Debug)]
 pub struct Walk {
     state: State,
     /// The next page, but for its overlap.
     page: Page,
+    /// Where the last one has ended, if the store tells it.
+    end: Option<PageEnd>,
     /// Hashes of the ids that came. That two are the same is as good as impossible.
     seen: HashSet<u64>,
     hashes: RandomState,
@@ -62,6 +65,7 @@ impl Walk {
                 limit,
                 payload_max,
             },
+            end: None,
             seen: HashSet::new(),
             hashes: RandomState::new(),
             total: store.counts(queue).await?.of(state),
@@ -92,24 +96,39 @@ impl Walk {
     /// The messages of the next page that have not come before.
     pub async fn next(&mut self, store: &dyn Store, queue: &QueueName) -> StoreResult<Vec<Record>> {
         let mut back = OVERLAP;
-        loop {
+        while self.end.is_none() {
             let offset = self.page.offset.saturating_sub(back);
             let page = Page {
                 offset,
                 ..self.page
             };
-            let mut records = store.list(queue, self.state, page).await?;
+            let listed = store.list_behind(queue, self.state, (None, page));
+            let (records, end) = listed.await?;
             let first = records.first().map(|record| self.hash(record));
             let is_joined = offset == 0 || first.is_some_and(|first| self.seen.contains(&first));
             if !is_joined {
                 back = back.saturating_mul(4);
                 continue;
             }
-            self.page.offset = offset + records.len();
-            self.is_over = records.len() < page.limit;
-            records.retain(|record| self.seen.insert(self.hashes.hash_one(record.id.as_str())));
-            return Ok(records);
+            self.page.offset = offset;
+            return Ok(self.take(records, end));
         }
+        let page = Page {
+            offset: 0,
+            ..self.page
+        };
+        let listed = store.list_behind(queue, self.state, (self.end, page));
+        let (records, end) = listed.await?;
+        Ok(self.take(records, end))
+    }
+
+    /// Those of a page that have not come before.
+    fn take(&mut self, mut records: Vec<Record>, end: Option<PageEnd>) -> Vec<Record> {
+        self.page.offset += records.len();
+        self.end = end.or(self.end);
+        self.is_over = records.len() < self.page.limit;
+        records.retain(|record| self.seen.insert(self.hashes.hash_one(record.id.as_str())));
+        records
     }
 
     fn hash(&self, record: &Record) -> u64 {
@@ -210,6 +229,8 @@ mod tests {
         while !walk.is_over() {
             let records = walk.next(store, &queue()).await.unwrap();
             ids.extend(records.into_iter().map(|record| record.id));
+            // A file finds the place again. An offset would count through all before it.
+            assert!(walk.end.is_some() || ids.is_empty());
             if let Some(between) = between.take() {
                 between().await;
             }

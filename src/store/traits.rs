@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use super::{
     Advanced, Audit, AuditReport, Cancelled, Counts, Discovered, DueAhead, Ended, HostInfo,
-    LimitedReservation, Limits, Overview, Page, Peer, Redriven, Rescheduled, Reservation,
+    LimitedReservation, Limits, Overview, Page, PageEnd, Peer, Redriven, Rescheduled, Reservation,
     Retention, SeenHost, Settled, Settlement, StoreResult, Subscription,
 };
 use crate::message::{Claim, Delivery, Due, MessageId, NewMessage, QueueName, Record, Sent, State};
@@ -208,6 +208,21 @@ pub trait Inspect: Send + Sync + 'static {
     /// `payload_max` each: dead letters latest first, pending and unack by time, ready and retry
     /// next out first. At most [`BATCH_MAX`].
     async fn list(&self, queue: &QueueName, state: State, page: Page) -> StoreResult<Vec<Record>>;
+
+    /// The same, and where the page has ended. With such an end it begins behind that, and `page.offset` counts
+    /// for nothing: what leaves or arrives before that end moves nothing behind it.
+    ///
+    /// No end is told for an empty page, and by a store in which a page costs the same wherever it is: there
+    /// a walk goes on by the offset.
+    async fn list_behind(
+        &self,
+        queue: &QueueName,
+        state: State,
+        (behind, page): (Option<PageEnd>, Page),
+    ) -> StoreResult<(Vec<Record>, Option<PageEnd>)> {
+        let _ = behind;
+        Ok((self.list(queue, state, page).await?, None))
+    }
 
     /// How the latest messages of the queue ended, as far as hosts have [kept](Settle::keep_ended) it:
     /// latest first, from `offset` on, at most `limit` and [`BATCH_MAX`]. Empty behind the last.

@@ -26,8 +26,9 @@ const SEEN_AT_REST_EVERY: Duration = Duration::from_secs(10);
 const DUE_EVERY: Duration = Duration::from_secs(3);
 const DUE_AT_LEAST_EVERY: Duration = Duration::from_mins(1);
 
-/// The pause between two parts of a search, so that it leaves the store to others.
-const SEARCH_PAUSE: Duration = Duration::from_millis(200);
+/// The pause between two parts of a search, so that it leaves the store to others: as long as the last one
+/// took, between these.
+const SEARCH_PAUSE: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(200)];
 
 /// The queues as they stand: of those that are known already, the ones whose turn it is are read
 /// again. Without `with_hosts` the hosts are those of `before`. What one queue alone is refused for
@@ -92,7 +93,7 @@ async fn queue_view(
 /// Reads the store again and again, at least as often as it is due.
 pub(super) async fn read(shared: Arc<Shared>) {
     let mut hosts_at: Option<Instant> = None;
-    let mut search = None;
+    let (mut search, mut took) = (None, Duration::ZERO);
     for turn in 0_usize.. {
         let with_hosts = hosts_at.is_none_or(|at| at.elapsed() >= HOSTS_EVERY);
         let before = lock(&shared.part).queues.clone();
@@ -124,7 +125,7 @@ pub(super) async fn read(shared: Arc<Shared>) {
         loop {
             let is_searching = lock(&shared.part).is_searching;
             let pause = if is_searching {
-                SEARCH_PAUSE
+                took.clamp(SEARCH_PAUSE[0], SEARCH_PAUSE[1])
             } else {
                 next.saturating_duration_since(Instant::now())
             };
@@ -135,7 +136,9 @@ pub(super) async fn read(shared: Arc<Shared>) {
             if Instant::now() >= next {
                 break;
             }
+            let begin = Instant::now();
             note_result(&shared, read_result(&shared, &mut search).await);
+            took = begin.elapsed();
             shared.changed.notify_one();
         }
     }
