@@ -254,14 +254,8 @@ impl Frames {
 #[must_use]
 pub fn opened_on(settings: Settings, snapshot: Snapshot, size: (u16, u16)) -> State {
     let snapshot = Arc::new(snapshot);
-    let mut state = State::new(
-        screens::TABS[0],
-        settings,
-        Arc::clone(&snapshot),
-        Arc::default(),
-    );
+    let mut state = State::new(screens::TABS[0], settings, snapshot, Arc::default());
     state.size = size;
-    state.queue = snapshot.queues.first().map(|queue| queue.name.clone());
     state.query = state.wanted_query();
     state
 }

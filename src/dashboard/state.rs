@@ -146,13 +146,15 @@ impl State {
         snapshot: Arc<Snapshot>,
         logs: Arc<LogRing>,
     ) -> Self {
+        // The store may have been read already, and the first queue is drawn as the selected one.
+        let first = snapshot.queues.first();
         Self {
+            queue: first.map(|view| view.name.clone()),
             snapshot,
             is_frozen: false,
             settings,
             size: (80, 24),
             screen,
-            queue: None,
             state: 0,
             filter: Filter::default(),
             group: None,

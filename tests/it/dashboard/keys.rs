@@ -10,7 +10,7 @@ use dqhost::control::{
 };
 use dqhost::dashboard::keymap::{Key, Scope};
 use dqhost::dashboard::update::{Effect, Event};
-use dqhost::dashboard::{CommandParser, Named, picture, screens};
+use dqhost::dashboard::{CommandParser, Named, State, picture, screens};
 use dqhost::message::{MessageId, QueueName};
 
 use super::sample::{Sample, theme};
@@ -580,6 +580,21 @@ impl CommandParser for Tell {
     fn complete(&self, _: &str) -> Vec<String> {
         Vec::new()
     }
+}
+
+/// The store may have been read before the dashboard has begun.
+#[test]
+fn a_line_typed_at_once_is_about_the_queue_that_is_shown() {
+    let sample = at("Overview");
+    let first = Arc::clone(&sample.state.snapshot);
+    let settings = sample.state.settings.clone();
+    let mut state = State::new(screens::TABS[0], settings, first, Arc::default());
+    let keys = [KeyCode::Char(':'), KeyCode::Char('x'), KeyCode::Enter];
+    for key in keys {
+        let key = Event::Key(KeyEvent::new(key, KeyModifiers::NONE));
+        state.update(key, &Tell, sample.now);
+    }
+    assert_eq!(state.prompt.unwrap().error.unwrap(), "for orders");
 }
 
 /// A snapshot from before the first look at the store has no queues.
