@@ -44,6 +44,7 @@ mod handlers;
 mod hardening;
 mod help;
 mod host_args;
+mod keys;
 mod limits;
 mod lines;
 mod list;
@@ -204,7 +205,7 @@ enum Command {
     /// Open the dashboard without handling messages
     Top(screen::TopArgs),
     /// List the keys of the dashboard
-    Keys,
+    Keys(keys::KeysArgs),
     /// Print the completion script of a shell
     ///
     /// It completes commands, flags and paths, and from the store queues and ids of messages. In bash:
@@ -340,8 +341,8 @@ async fn dispatch(
         Some(Command::Component(args)) => component::component(&args),
         Some(Command::Serve(args)) => serve::serve(args, sockets).await,
         Some(Command::Token(command)) => token::token(command),
-        Some(Command::Top(args)) => screen::top(args).await,
-        Some(Command::Keys) => screen::keys(),
+        Some(Command::Top(args)) => screen::top(args, config.look(&[])).await,
+        Some(Command::Keys(_)) => keys::keys(config),
         Some(Command::Completions(args)) => completions::completions(&args),
         Some(Command::Man(args)) => man::man(&args),
         Some(Command::Move(args)) => move_queue::run(args).await,

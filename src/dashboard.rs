@@ -15,6 +15,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::control::{Channels, Snapshot};
 
+mod bound;
 mod draw;
 mod history;
 mod input;
@@ -30,10 +31,13 @@ mod thread;
 pub mod update;
 mod widgets;
 
+pub use bound::{NamedAction, actions, bind};
 pub use draw::{draw, key_lines};
+pub use keymap::{Key, Keys};
 pub use print::{Picture, picture};
 pub use prompt::{CommandParser, Named};
-pub use state::{Settings, State};
+pub use rates::Per;
+pub use state::{Fact, Settings, State};
 use terminal::Unread;
 pub use theme::Theme;
 pub use thread::{DashboardEnd, DashboardThread};
@@ -55,8 +59,6 @@ pub struct Setup {
     pub settings: Settings,
     /// What understands typed lines.
     pub parser: Box<dyn CommandParser>,
-    /// The mouse selects and opens, instead of selecting text in the terminal.
-    pub mouse: bool,
     /// Where typed lines are kept from run to run; none to forget them.
     pub lines: Option<PathBuf>,
 }
@@ -83,7 +85,6 @@ async fn run_until(
     let Setup {
         settings,
         parser,
-        mouse,
         lines,
     } = setup;
     let first = Arc::clone(&channels.snapshots.borrow_and_update());
@@ -100,7 +101,7 @@ async fn run_until(
         let (mut screen, mut keys) = tokio::select! {
             biased;
             () = &mut end => return Ok(()),
-            screen = terminal::Screen::take(Arc::clone(&unread), mouse) => (screen?, input::Input::open()?),
+            screen = terminal::Screen::take(Arc::clone(&unread), state.settings.mouse) => (screen?, input::Input::open()?),
         };
         state.size = terminal::size()?;
         let shown = Shown {
@@ -162,6 +163,7 @@ impl Shown<'_> {
                 () = &mut *end => return Ok(Next::Leave),
                 _ = self.suspensions.recv() => return Ok(Next::Stop),
                 () = frame.due() => {
+                    self.screen.set_mouse(state.settings.mouse)?;
                     self.screen.draw(|frame| draw(frame, state, Instant::now()))?;
                     frame.drawn(state);
                     continue;

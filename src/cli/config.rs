@@ -19,11 +19,13 @@ pub(super) use self::keys::TableArgs;
 pub(super) use self::show::{ConfigCommand, run};
 use super::host_args::UpArgs;
 use super::{Cli, Exit, StoreArgs, help, open};
+use crate::dashboard::{Fact, Keys};
 use crate::files::Trust;
 use crate::message::QueueName;
 use crate::schedule::Schedule;
 use crate::text::printable;
 
+mod dashboard;
 mod file;
 mod keys;
 mod schedules;
@@ -237,9 +239,21 @@ impl Config {
         let is_for_all = |one: &&Setting| !has(&of_queues, one) || has(&of_table, one);
         let settings = self.settings(last(&matches).1, None);
         let settings = settings.into_iter().filter(is_for_all);
-        Ok(settings
-            .map(|one| (one.key.name().to_owned(), one.values.clone()))
-            .collect())
+        let settings = settings.map(|one| (one.key.name().to_owned(), one.values.clone()));
+        let keys = self.file.iter().flat_map(|file| &file.dashboard.settings);
+        let keys = keys.map(|one| (format!("dashboard.keys.{}", one.action), one.words.clone()));
+        Ok(settings.chain(keys).collect())
+    }
+
+    /// Which keys of the dashboard do what.
+    pub(super) fn keys(&self) -> Keys {
+        let file = self.file.as_ref();
+        file.map_or_else(Keys::default, |file| file.dashboard.keys.clone())
+    }
+
+    /// The same, and what its screen of settings shows.
+    pub(super) fn look(&self, queues: &[QueueName]) -> (Keys, Vec<Fact>) {
+        (self.keys(), self.facts(queues))
     }
 
     /// The file that was read, as it is shown.

@@ -20,7 +20,7 @@ use super::{Exit, StoreArgs, Usage, folder, log, open};
 use crate::control::controller::Controller;
 use crate::control::{LogRing, Snapshot, Stage};
 use crate::dashboard::{
-    self, DashboardEnd, DashboardThread, Settings, Setup, Theme, key_lines, screens,
+    self, DashboardEnd, DashboardThread, Fact, Keys, Per, Settings, Setup, Theme,
 };
 use crate::host::{Host, Summary};
 use crate::message::QueueName;
@@ -55,6 +55,9 @@ pub(super) struct ScreenArgs {
     snapshot: Option<SnapshotFormat>,
 }
 
+/// What a file of settings says of the dashboard, and what it shows of all settings.
+pub(super) type Look = (Keys, Vec<Fact>);
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ThemeArg {
     Auto,
@@ -74,7 +77,7 @@ fn is_set(name: &str) -> bool {
 }
 
 impl ScreenArgs {
-    fn settings(&self) -> Settings {
+    pub(super) fn settings(&self, (keys, facts): Look) -> Settings {
         // What some terminals say of themselves: "foreground;background", 7 and 15 being white.
         let says_light = || {
             let colors = std::env::var("COLORFGBG").unwrap_or_default();
@@ -91,6 +94,10 @@ impl ScreenArgs {
                 ascii: self.ascii,
             },
             read_only: self.read_only,
+            mouse: !self.no_mouse,
+            per: Per::default(),
+            keys,
+            facts: facts.into(),
         }
     }
 
@@ -122,18 +129,17 @@ pub(super) fn start_log(args: &log::LogArgs) -> anyhow::Result<(Arc<LogRing>, lo
     Ok((ring, log))
 }
 
-fn setup(args: &ScreenArgs) -> Setup {
+fn setup(settings: Settings) -> Setup {
     Setup {
-        settings: args.settings(),
+        settings,
         parser: Box::new(Prompt),
-        mouse: !args.no_mouse,
         lines: state_folder().map(|folder| folder.join("lines")),
     }
 }
 
 /// Prints one frame.
 pub(super) async fn snapshot(
-    args: &ScreenArgs,
+    (args, look): (&ScreenArgs, Look),
     store: Arc<dyn Store>,
     queues: Vec<QueueName>,
 ) -> anyhow::Result<Exit> {
@@ -148,7 +154,8 @@ pub(super) async fn snapshot(
         Ok(size) if io::stdout().is_terminal() => size,
         _ => (number("COLUMNS", 120), number("LINES", 40)),
     };
-    let opened = |snapshot| dashboard::opened_on(args.settings(), snapshot, size);
+    let settings = args.settings(look);
+    let opened = |snapshot| dashboard::opened_on(settings.clone(), snapshot, size);
     let wants = |snapshot: &Snapshot| opened(snapshot.clone()).query;
     let snapshot = controller.snapshot(wants).await?;
     let refused = snapshot.outage.clone();
@@ -179,7 +186,7 @@ fn number(name: &str, default: u16) -> u16 {
 /// A dashboard that fails takes nothing with it: the terminal is given back, and the host goes on
 /// without. A terminal that is gone stops the host as SIGTERM does, since nobody is left to watch it.
 pub(super) async fn with_host(
-    args: &ScreenArgs,
+    settings: Settings,
     host: Host,
     (stage, stages): (watch::Sender<Stage>, watch::Receiver<Stage>),
     (store, handlers): (Arc<dyn Store>, Arc<Loader>),
@@ -189,7 +196,7 @@ pub(super) async fn with_host(
         store,
         queues: Vec::new(),
         host: Some((host.monitor(), stage.clone())),
-        read_only: args.read_only,
+        read_only: settings.read_only,
         handlers: Some(handlers),
     };
     let (channels, controller) = controller.open(Arc::clone(&logs));
@@ -198,7 +205,8 @@ pub(super) async fn with_host(
     let end = async move {
         let _ = has_ended.wait_for(|ended| *ended).await;
     };
-    let mut screen = DashboardThread::start(setup(args), channels, end).context("the dashboard")?;
+    let mut screen =
+        DashboardThread::start(setup(settings), channels, end).context("the dashboard")?;
     let (summary, is_watched) = tokio::select! {
         summary = &mut host => {
             ended.send_replace(true);
@@ -283,12 +291,12 @@ async fn shown(queues: &QueuesArgs, store: &dyn Store) -> anyhow::Result<Vec<Que
 }
 
 /// `dqhost top`: the dashboard without a host.
-pub(super) async fn top(args: TopArgs) -> anyhow::Result<Exit> {
+pub(super) async fn top(args: TopArgs, look: Look) -> anyhow::Result<Exit> {
     if args.screen.is_snapshot() {
         log::to_stderr("warn", false)?;
         let store = open::store(&args.store, Missing::Refuse).await?;
         let queues = shown(&args.queues, &*store).await?;
-        return snapshot(&args.screen, store, queues).await;
+        return snapshot((&args.screen, look), store, queues).await;
     }
     if !has_terminal() {
         return Err(Usage(
@@ -309,11 +317,12 @@ pub(super) async fn top(args: TopArgs) -> anyhow::Result<Exit> {
         handlers: Some(Arc::new(NoHost)),
     };
     let (channels, _desk) = controller.open(logs);
+    let settings = args.screen.settings(look);
     let (end, mut is_end) = watch::channel(false);
     let end_of_screen = async move {
         let _ = is_end.wait_for(|end| *end).await;
     };
-    let mut screen = DashboardThread::start(setup(&args.screen), channels, end_of_screen)
+    let mut screen = DashboardThread::start(setup(settings), channels, end_of_screen)
         .context("the dashboard")?;
     tokio::select! {
         ended = screen.ended() => match ended {
@@ -343,16 +352,4 @@ fn told_to_end() -> anyhow::Result<impl Future<Output = ()> + Send + 'static> {
         let waits = signals.iter_mut().map(|signal| Box::pin(signal.recv()));
         futures_util::future::select_all(waits).await;
     })
-}
-
-/// `dqhost keys`: the table of keys.
-pub(super) fn keys() -> anyhow::Result<Exit> {
-    let mut out = io::stdout().lock();
-    for scope in screens::PLACES {
-        writeln!(out, "{}", scope.name())?;
-        for (keys, help) in key_lines(scope) {
-            writeln!(out, "  {keys:<18} {help}")?;
-        }
-    }
-    Ok(Exit::Done)
 }

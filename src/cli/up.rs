@@ -18,6 +18,7 @@ use super::service::ServiceManager;
 use super::signals::{self, OnSignal};
 use super::{Exit, Usage, hardening, listen, log, open, sandbox, screen, traces};
 use crate::control::LogRing;
+use crate::dashboard::Settings;
 use crate::host::{Host, HostConfig, Monitor, Served, Stage, Summary, Workers};
 use crate::http_api::HostView;
 use crate::message::QueueName;
@@ -149,7 +150,12 @@ fn left_out(plans: &[Plan], served: &[Served]) -> Vec<QueueName> {
 async fn snapshot(args: &UpArgs, config: &Config) -> anyhow::Result<Exit> {
     log::to_stderr("warn", false)?;
     let store = open::host_store(&args.store, Endpoints::default()).await?;
-    screen::snapshot(&args.screen, store, config.queue_names(args)).await
+    screen::snapshot(
+        (&args.screen, config.look(&[])),
+        store,
+        config.queue_names(args),
+    )
+    .await
 }
 
 pub(super) async fn up(
@@ -213,10 +219,10 @@ pub(super) async fn up(
     let telling = manager.tell_of_host(&monitor, &stages);
     // Not before: who reads it may send a signal.
     log_serving(&serving, &store.describe(), args.slots, &monitor);
-    let parts = (store, Arc::clone(&loader));
+    let (parts, look) = ((store, Arc::clone(&loader)), look(&args, config));
     let summary = match logs {
         None => host.run(stages).await,
-        Some(logs) => screen::with_host(&args.screen, host, (stage, stages), parts, logs).await?,
+        Some(logs) => screen::with_host(look, host, (stage, stages), parts, logs).await?,
     };
     manager.stopping("stopping");
     if let Some(listening) = listening {
@@ -234,6 +240,11 @@ fn log_serving(serving: &[(QueueName, String)], store: &str, slots: usize, monit
     for (queue, handler) in serving {
         tracing::info!(%queue, handler, store, slots, host, "serving");
     }
+}
+
+/// How its dashboard is set up.
+fn look(args: &UpArgs, config: &Config) -> Settings {
+    args.screen.settings(config.look(&config.queue_names(args)))
 }
 
 fn log_end(summary: &Summary) {

@@ -78,7 +78,7 @@ pub fn draw(frame: &mut Frame<'_>, state: &mut State, now: Instant) {
     match &state.modal {
         Some(Modal::Help { .. }) => modal::help(state, body, buffer),
         Some(Modal::Confirm(question)) => modal::confirm(theme, question, body, buffer),
-        Some(Modal::Editor { id, area, .. }) => modal::editor(theme, id, area, body, buffer),
+        Some(Modal::Editor { id, area, .. }) => modal::editor(state, (id, &**area), body, buffer),
         None => {}
     }
     if let Some(prompt) = &state.prompt {

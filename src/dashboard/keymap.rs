@@ -3,9 +3,13 @@
 //!
 //! A lower-case letter does what can be done again or undone, an upper-case one what cannot.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 mod table;
+mod words;
 
 pub use table::{AFTER_TABS, Action, BEFORE_TABS, tab};
 
@@ -109,6 +113,8 @@ impl Key {
 /// A line of the table.
 #[derive(Debug)]
 pub struct Binding {
+    /// What a file of settings calls what they do.
+    pub name: &'static str,
     /// The keys, the first being the one that the footer shows.
     pub keys: &'static [Key],
     /// Where they work.
@@ -132,5 +138,37 @@ impl Binding {
             (Reach::Named, _) => scope.has(self.action),
             (Reach::EachScreen(scopes) | Reach::Only(scopes), _) => scopes.contains(&scope),
         }
+    }
+}
+
+/// Which keys an action has: those of the table, if it has no others.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Keys(Arc<BTreeMap<&'static str, Vec<Key>>>);
+
+impl Keys {
+    /// The actions with these names have these keys.
+    #[must_use]
+    pub(super) fn of_names(set: impl Iterator<Item = (&'static str, Vec<Key>)>) -> Self {
+        Self(Arc::new(set.collect()))
+    }
+
+    /// The keys of a line of the table.
+    #[must_use]
+    pub fn of<'k>(&'k self, binding: &'static Binding) -> &'k [Key] {
+        self.0.get(binding.name).map_or(binding.keys, Vec::as_slice)
+    }
+
+    /// The key that is shown for it.
+    #[must_use]
+    pub fn shown(&self, binding: &'static Binding) -> String {
+        self.of(binding)
+            .first()
+            .map_or(String::new(), |key| key.name())
+    }
+
+    /// True if all are those of the table.
+    #[must_use]
+    pub fn are_of_the_table(&self) -> bool {
+        self.0.is_empty()
     }
 }

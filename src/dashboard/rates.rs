@@ -168,6 +168,45 @@ fn grown(flow: Flow, from: &Counts, to: &Counts) -> f64 {
     flow.of(&to.totals).saturating_sub(flow.of(&from.totals)) as f64
 }
 
+/// What rates are told per.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Per {
+    /// A second.
+    #[default]
+    Second,
+    /// A minute.
+    Minute,
+}
+
+impl Per {
+    /// A rate a second in this unit.
+    #[must_use]
+    pub fn of(self, rate: f64) -> f64 {
+        match self {
+            Self::Second => rate,
+            Self::Minute => rate * 60.0,
+        }
+    }
+
+    /// Behind a number.
+    #[must_use]
+    pub fn unit(self) -> &'static str {
+        match self {
+            Self::Second => "/s",
+            Self::Minute => "/m",
+        }
+    }
+
+    /// In words.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Second => "a second",
+            Self::Minute => "a minute",
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,13 +8,15 @@ mod log;
 mod message;
 mod messages;
 mod overview;
+mod settings;
 
 pub use dead::Dead;
 use in_flight::InFlight;
 use log::Log;
 pub use messages::Messages;
+pub use settings::SettingsScreen;
 
-use super::keymap::{AFTER_TABS, Action, BEFORE_TABS, Binding, Key, Scope, tab};
+use super::keymap::{AFTER_TABS, Action, BEFORE_TABS, Binding, Key, Keys, Scope, tab};
 use super::state::{Screen, State};
 use crate::control::Query;
 use crate::message::{MessageId, QueueName};
@@ -31,16 +33,16 @@ pub const TABS: [&dyn Screen; 6] = [
 
 /// Their keys.
 static TAB_KEYS: [Binding; TABS.len()] = [
-    tab(&[Key::Char('1')], 1, "overview"),
-    tab(&[Key::Char('2')], 2, "messages"),
-    tab(&[Key::Char('3')], 3, "dead letters"),
-    tab(&[Key::Char('4')], 4, "in flight"),
-    tab(&[Key::Char('5')], 5, "history"),
-    tab(&[Key::Char('6')], 6, "log"),
+    tab("overview", &[Key::Char('1')], 1, "overview"),
+    tab("messages", &[Key::Char('2')], 2, "messages"),
+    tab("dead-letters", &[Key::Char('3')], 3, "dead letters"),
+    tab("in-flight", &[Key::Char('4')], 4, "in flight"),
+    tab("history", &[Key::Char('5')], 5, "history"),
+    tab("log", &[Key::Char('6')], 6, "log"),
 ];
 
 /// All places where keys go.
-pub const PLACES: [Scope; 13] = [
+pub const PLACES: [Scope; 14] = [
     overview::SCOPE,
     messages::SCOPE,
     dead::GROUPS,
@@ -50,6 +52,7 @@ pub const PLACES: [Scope; 13] = [
     in_flight::SCOPE,
     history::SCOPE,
     log::SCOPE,
+    settings::SCOPE,
     Scope::Help,
     Scope::Confirm,
     Scope::Prompt,
@@ -58,8 +61,8 @@ pub const PLACES: [Scope; 13] = [
 
 /// The line of the table for a key, if it does something there.
 #[must_use]
-pub fn find(scope: Scope, key: Key) -> Option<&'static Binding> {
-    in_scope(scope).find(|binding| binding.keys.contains(&key))
+pub fn find(keys: &Keys, scope: Scope, key: Key) -> Option<&'static Binding> {
+    in_scope(scope).find(|binding| keys.of(binding).contains(&key))
 }
 
 /// The lines of the table that hold somewhere.
@@ -67,7 +70,7 @@ pub fn in_scope(scope: Scope) -> impl Iterator<Item = &'static Binding> {
     bindings().filter(move |binding| binding.works_in(scope))
 }
 
-fn bindings() -> impl Iterator<Item = &'static Binding> {
+pub(super) fn bindings() -> impl Iterator<Item = &'static Binding> {
     BEFORE_TABS.iter().chain(&TAB_KEYS).chain(AFTER_TABS)
 }
 
@@ -85,7 +88,8 @@ pub fn palette(state: &State) -> Vec<&'static Binding> {
         let is_refused = binding.changes && state.settings.read_only;
         let has = |word: &str| binding.help.contains(word) || binding.label.contains(word);
         let has_text = text.split_whitespace().all(has);
-        let is_key = binding.keys.iter().any(|key| key.name() == typed);
+        let mut keys = state.settings.keys.of(binding).iter();
+        let is_key = keys.any(|key| key.name() == typed);
         !is_refused && binding.action != Action::OpenPrompt && (has_text || is_key)
     };
     below.filter(is_listed).collect()
@@ -106,6 +110,15 @@ impl State {
     pub fn scope(&self) -> Scope {
         let on_top = self.scope_on_top();
         on_top.unwrap_or_else(|| self.shown().scope(self))
+    }
+
+    /// The key of an action, as it is shown.
+    #[must_use]
+    pub(super) fn key_of(&self, action: Action) -> String {
+        let mut all = bindings().filter(|binding| binding.action == action);
+        let keys = &self.settings.keys;
+        all.next()
+            .map_or(String::new(), |binding| keys.shown(binding))
     }
 
     /// The message that an action is about: the open one or the selected one.

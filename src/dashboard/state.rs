@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use ratatui::layout::Rect;
 
-use super::keymap::{Action, Scope};
+use super::keymap::{Action, Keys, Scope};
 use super::prompt::Prompt;
-use super::rates::Rates;
+use super::rates::{Per, Rates};
 use super::theme::Theme;
 use crate::control::{
     Filter, LogRing, Notice, Query, QueueView, READ_EVERY, Snapshot, Stage, TrialRequest,
@@ -24,7 +24,7 @@ mod question;
 mod screen;
 mod trial;
 
-pub use parts::{Effect, Modal, Opened, PayloadView, Reasons};
+pub use parts::{Choice, Effect, Fact, Modal, Opened, PayloadView, Reasons};
 pub use places::Places;
 pub use question::{Question, QuestionTurn};
 pub use screen::Screen;
@@ -67,6 +67,29 @@ pub struct Settings {
     pub theme: Theme,
     /// Nothing may be changed.
     pub read_only: bool,
+    /// The mouse selects and opens, instead of selecting text in the terminal.
+    pub mouse: bool,
+    /// What rates are told per.
+    pub per: Per,
+    /// Which keys do what.
+    pub keys: Keys,
+    /// What the program runs with.
+    pub facts: Arc<[Fact]>,
+}
+
+impl Settings {
+    /// The usual ones, with this look.
+    #[must_use]
+    pub fn of(theme: Theme) -> Self {
+        Self {
+            theme,
+            read_only: false,
+            mouse: true,
+            per: Per::default(),
+            keys: Keys::default(),
+            facts: Arc::default(),
+        }
+    }
 }
 
 /// What the screen shows.
@@ -77,6 +100,8 @@ pub struct State {
     pub is_frozen: bool,
     /// How it is set up.
     pub settings: Settings,
+    /// What of it was changed here.
+    pub changed: BTreeSet<Choice>,
     /// Columns and rows.
     pub size: (u16, u16),
     /// Which screen.
@@ -153,6 +178,7 @@ impl State {
             snapshot,
             is_frozen: false,
             settings,
+            changed: BTreeSet::new(),
             size: (80, 24),
             screen,
             state: 0,

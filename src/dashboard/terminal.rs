@@ -30,6 +30,7 @@ pub(super) struct Screen {
     terminal: ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>,
     /// What is drawn of it.
     area: Rect,
+    has_mouse: bool,
     unread: Arc<Unread>,
 }
 
@@ -194,6 +195,7 @@ impl Screen {
             Ok(terminal) => Ok(Self {
                 terminal: ManuallyDrop::new(terminal),
                 area,
+                has_mouse,
                 unread,
             }),
             Err(error) => {
@@ -201,6 +203,18 @@ impl Screen {
                 Err(error)
             }
         }
+    }
+
+    /// Takes the mouse or leaves it to the terminal, if it is not so already.
+    pub(super) fn set_mouse(&mut self, has_mouse: bool) -> io::Result<()> {
+        if has_mouse != self.has_mouse {
+            self.has_mouse = has_mouse;
+            execute!(
+                io::stdout(),
+                Print(if has_mouse { MOUSE_ON } else { MOUSE_OFF })
+            )?;
+        }
+        Ok(())
     }
 
     /// Draws a frame, which the terminal shows whole or not at all, if it knows of such (DEC 2026).

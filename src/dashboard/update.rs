@@ -265,14 +265,15 @@ impl State {
     fn comes_late(&mut self, event: KeyEvent, now: Instant) -> bool {
         let scopes = [self.scope(), Scope::Confirm];
         Key::of(event).is_some_and(|key| {
-            let does = scopes.map(|scope| screens::find(scope, key));
+            let does = scopes.map(|scope| screens::find(&self.settings.keys, scope, key));
             self.is_late(key, does, now)
         })
     }
 
     fn on_key(&mut self, event: KeyEvent, parser: &dyn CommandParser, now: Instant) -> Vec<Effect> {
         let scope = self.scope();
-        let binding = Key::of(event).and_then(|key| screens::find(scope, key));
+        let keys = &self.settings.keys;
+        let binding = Key::of(event).and_then(|key| screens::find(keys, scope, key));
         let Some(binding) = binding else {
             if let Some(prompt) = &mut self.prompt {
                 prompt.input(event);

@@ -8,7 +8,7 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, BorderType, Clear, Widget};
 
-use super::rates::{Flow, Rates};
+use super::rates::{Flow, Per, Rates};
 use super::state::{COLUMNS_OF_PANELS, ROWS_OF_PANELS, ROWS_OF_STATUS_AND_KEYS};
 use super::theme::Theme;
 use crate::control::Overview;
@@ -232,11 +232,16 @@ pub(super) fn depth(number: u64) -> Style {
 }
 
 /// A rate in at most five columns.
-pub(super) fn rate(rates: Option<&Rates>, flow: Flow) -> String {
+pub(super) fn rate(per: Per, rates: Option<&Rates>, flow: Flow) -> String {
     match rates.and_then(|rates| rates.now(flow)) {
         None => "-".to_owned(),
-        Some(rate) => rate_text(rate),
+        Some(rate) => rate_text(per.of(rate)),
     }
+}
+
+/// The same with its unit.
+pub(super) fn rate_with_unit(per: Per, rate: f64) -> String {
+    format!("{}{}", rate_text(per.of(rate)), per.unit())
 }
 
 pub(super) fn rate_text(rate: f64) -> String {

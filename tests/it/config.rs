@@ -222,47 +222,60 @@ fn a_table_of_a_queue_comes_before_the_top_of_the_file() {
     );
 }
 
+/// Files with something wrong in them.
+const MISTAKES: &[&str] = &[
+    "slotz = 4",
+    "lease = ",
+    "lease = \"5\"",
+    "lease = 15",
+    "slots = 0",
+    "slots = \"4\"",
+    "slots = 1.5",
+    "strict = \"yes\"",
+    "allow-http = \"api.example.com\"",
+    "allow-http = [\"ok.example\", 7]",
+    "allow-http = [\"ftp://a.b\"]",
+    "limit = { senda = 5 }",
+    "limit = { sends = 99999 }",
+    "limit = [\"sends=5\"]",
+    "env = { \"A=B\" = \"c\" }",
+    "env = { A = [\"hunter2\"] }",
+    "handler = \"\"",
+    "durability = \"some\"",
+    "handler-digest = [\"sha256:12\"]",
+    "db = \"a.db\"\nredis = \"redis://:hunter2@localhost\"",
+    "redis = [\"redis://:hunter2@localhost\"]",
+    "redis-cert = \"c.pem\"",
+    "weight = 2",
+    "queue = \"emails\"",
+    "queue = [\"emails\"]",
+    "snapshot = true",
+    "config = \"other.toml\"",
+    "lease = \"5s\"\nlease = \"6s\"",
+    "[queue.\"a b\"]",
+    "[queue]\nemails = 1",
+    "[queue.emails]\ntimeot = \"5s\"\ndrain = \"5s\"\nweight = 0",
+    "[queue.emails]\nlimit = { stack = \"1MiB\", sends = 5 }",
+    "[queue.emails]\ntimeout = \"0s\"\n\n[queue.orders]\nslots = 5000",
+    "[host]\nslots = 5",
+    "\"\\u001b[31m\" = 1",
+    "dashboard = 1",
+    "[dashboard]\nkey = 1",
+    "[dashboard]\nkeys = \"R\"",
+    "[dashboard.keys]\nredriv = \"R\"\nretry = \"R\"\n\"\\u001b\" = \"R\"",
+    "[dashboard.keys]\nredrive = \"ctl-r\"",
+    "[dashboard.keys]\nredrive = \"alt-r\"\nsend = \"\"\ntry = \"\\u001b\"",
+    "[dashboard.keys]\nredrive = 5\ntry = [\"b\", 5]",
+    "[dashboard.keys]\nredrive = []",
+    "[dashboard.keys]\nredrive = \"j\"",
+    "[dashboard.keys]\nup = \"i\"\ndown = [\"down\", \"i\"]",
+    "[dashboard.keys]\nprompt-leave = \"x\"\nyes = \"7\"",
+];
+
 #[test]
 fn each_mistake_is_told_with_its_place_and_what_is_wanted() {
-    let mistakes = [
-        "slotz = 4",
-        "lease = ",
-        "lease = \"5\"",
-        "lease = 15",
-        "slots = 0",
-        "slots = \"4\"",
-        "slots = 1.5",
-        "strict = \"yes\"",
-        "allow-http = \"api.example.com\"",
-        "allow-http = [\"ok.example\", 7]",
-        "allow-http = [\"ftp://a.b\"]",
-        "limit = { senda = 5 }",
-        "limit = { sends = 99999 }",
-        "limit = [\"sends=5\"]",
-        "env = { \"A=B\" = \"c\" }",
-        "env = { A = [\"hunter2\"] }",
-        "handler = \"\"",
-        "durability = \"some\"",
-        "handler-digest = [\"sha256:12\"]",
-        "db = \"a.db\"\nredis = \"redis://:hunter2@localhost\"",
-        "redis = [\"redis://:hunter2@localhost\"]",
-        "redis-cert = \"c.pem\"",
-        "weight = 2",
-        "queue = \"emails\"",
-        "queue = [\"emails\"]",
-        "snapshot = true",
-        "config = \"other.toml\"",
-        "lease = \"5s\"\nlease = \"6s\"",
-        "[queue.\"a b\"]",
-        "[queue]\nemails = 1",
-        "[queue.emails]\ntimeot = \"5s\"\ndrain = \"5s\"\nweight = 0",
-        "[queue.emails]\nlimit = { stack = \"1MiB\", sends = 5 }",
-        "[queue.emails]\ntimeout = \"0s\"\n\n[queue.orders]\nslots = 5000",
-        "[host]\nslots = 5",
-        "\"\\u001b[31m\" = 1",
-    ];
     let mut told = String::new();
-    for mistake in mistakes {
+    for mistake in MISTAKES {
         let place = Place::with(mistake);
         let refusal = stderr(&place.run(&["config", "check"], 2));
         assert!(
@@ -285,6 +298,41 @@ fn each_mistake_is_told_with_its_place_and_what_is_wanted() {
     assert!(stderr(&place.run(&["stats"], 2)).contains("more than 1048576 bytes"));
     let missing = stderr(&place.run(&["stats", "--config", "missing.toml"], 2));
     assert!(missing.contains("cannot use missing.toml"), "{missing}");
+}
+
+#[test]
+fn keys_of_the_dashboard_are_shown_with_their_places() {
+    let place = Place::with(
+        "slots = 4\n[dashboard.keys]\n# As elsewhere.\nredrive = \"ctrl-r\"\ndown = [\"down\", \"ctrl-n\"]\n",
+    );
+    place.run(&["config", "check"], 0);
+    let text = stdout(&place.run(&["config", "show", "--origin"], 0));
+    let part = text.split_once("\n[dashboard.keys]\n").unwrap().1;
+    let lines: Vec<&str> = part.lines().take_while(|line| !line.is_empty()).collect();
+    assert_eq!(
+        lines,
+        [
+            "redrive = \"ctrl-r\"         # dqhost.toml:4",
+            "down = [\"down\", \"ctrl-n\"]  # dqhost.toml:5"
+        ]
+    );
+    // What it shows is a file that says the same.
+    let shown = stdout(&place.run(&["config", "show"], 0));
+    fs::write(place.0.path().join("dqhost.toml"), &shown).unwrap();
+    assert_eq!(stdout(&place.run(&["config", "show"], 0)), shown);
+    let keys = stdout(&place.run(&["keys"], 0));
+    assert!(keys.contains("  ^R                 put it back"), "{keys}");
+    // Every action of the schema, with its usual key.
+    let schema: Value =
+        serde_json::from_str(&stdout(&place.run(&["config", "schema"], 0))).unwrap();
+    let actions = &schema["properties"]["dashboard"]["properties"]["keys"]["properties"];
+    let mut file = "[dashboard.keys]\n".to_owned();
+    for (name, action) in actions.as_object().unwrap() {
+        let _ = writeln!(file, "{name} = {}", action["default"]);
+    }
+    assert!(file.lines().count() > 60);
+    fs::write(place.0.path().join("dqhost.toml"), file).unwrap();
+    place.run(&["config", "check"], 0);
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod outage;
 mod recorded;
 mod sample;
 mod screens;
+mod settings;
 mod sizes;
 mod stalled;
 mod tasks;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::dashboard::{self, DashboardTable};
 use super::keys::{self, Key, Setting};
 use super::schedules::{self, ScheduleArgs};
 use crate::cli::folder;
@@ -52,6 +53,7 @@ pub(super) struct File {
     pub settings: Vec<Setting>,
     /// In the order of their names.
     pub queues: Vec<QueueTable>,
+    pub dashboard: DashboardTable,
     /// Who else can read or write it.
     pub warnings: Vec<String>,
 }
@@ -99,6 +101,12 @@ impl File {
         Ok(file)
     }
 
+    /// The line of a byte.
+    pub(super) fn line(&self, at: usize) -> usize {
+        let before = self.text.get(..at).unwrap_or(&self.text);
+        before.matches('\n').count() + 1
+    }
+
     pub(super) fn queue(&self, name: &QueueName) -> Option<&QueueTable> {
         self.queues.iter().find(|queue| queue.name == *name)
     }
@@ -139,11 +147,17 @@ impl Reader<'_> {
             name: self.name.to_owned(),
             settings: Vec::new(),
             queues: Vec::new(),
+            dashboard: DashboardTable::default(),
             warnings: Vec::new(),
         };
         for entry in &table {
             if entry.0.get_ref() == "queue" {
                 file.queues = self.queues(entry.1);
+            } else if entry.0.get_ref() == "dashboard" {
+                match dashboard::read(entry.1) {
+                    Ok(table) => file.dashboard = table,
+                    Err(problems) => self.problems.extend(problems),
+                }
             } else if let Some(key) = self.key(entry.0, &host, Place::Top) {
                 file.settings.extend(self.setting(key, entry));
             }

@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use super::keys::{self, Key, Kind};
 use super::schedules;
 use crate::cli::limits;
+use crate::dashboard::{NamedAction, actions};
 
 /// Names of queues, as [`crate::message::QueueName`] takes them.
 const QUEUE_NAME: &str = "^[A-Za-z0-9._-]{1,64}$";
@@ -19,6 +20,7 @@ pub(super) fn text() -> String {
         "additionalProperties": false,
         "properties": properties(&keys::of_host(), true),
         "not": {"required": ["db", "redis"]},
+        "$defs": {"keys": {"type": ["string", "array"], "items": {"type": "string"}, "minLength": 1, "minItems": 1}},
         "dependentRequired": {"redis-cert": ["redis-key"], "redis-key": ["redis-cert"]},
     });
     format!("{schema:#}")
@@ -46,6 +48,7 @@ fn properties(keys: &[Key], is_host: bool) -> Value {
                 "properties": self::properties(&schedules::of_schedule(), false),
             },
         });
+        properties.insert("dashboard".to_owned(), dashboard());
         properties.insert(
             "queue".to_owned(),
             json!({
@@ -57,6 +60,36 @@ fn properties(keys: &[Key], is_host: bool) -> Value {
         );
     }
     properties.into()
+}
+
+/// The keys of the dashboard.
+fn dashboard() -> Value {
+    let property = |action: NamedAction| {
+        let default = match action.keys.as_slice() {
+            [key] => Value::from(key.as_str()),
+            keys => Value::from(keys),
+        };
+        let property = json!({
+            "$ref": "#/$defs/keys",
+            "description": action.help,
+            "default": default,
+        });
+        (action.name.to_owned(), property)
+    };
+    let properties: Map<String, Value> = actions().into_iter().map(property).collect();
+    json!({
+        "description": "The dashboard.",
+        "type": "object",
+        "additionalProperties": false,
+        "properties": {
+            "keys": {
+                "description": "Actions of the dashboard with their keys: a character, or a name such as ctrl-r, alt-left, enter, f5.",
+                "type": "object",
+                "additionalProperties": false,
+                "properties": properties,
+            },
+        },
+    })
 }
 
 fn property(key: &Key, is_host: bool) -> Value {

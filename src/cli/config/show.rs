@@ -9,6 +9,7 @@ use super::keys::{self, Key, Kind, Setting};
 use super::{Config, last, schema};
 use crate::cli::host_args::UpArgs;
 use crate::cli::{Exit, Usage};
+use crate::dashboard::Fact;
 use crate::message::QueueName;
 use crate::store::address::StoreAddress;
 use crate::text::{printable, printable_json};
@@ -83,65 +84,126 @@ pub(in crate::cli) fn run(command: ConfigCommand, config: &Config) -> anyhow::Re
 
 /// A value, and where it comes from.
 struct Shown {
-    line: String,
+    name: String,
+    value: String,
     origin: String,
 }
 
+/// What is shown under a heading; that of the whole host has none.
+type Section = (String, Vec<Shown>);
+
 fn show(args: &ShowArgs, config: &Config) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
-    let mut print = |heading: &str, shown: Vec<Shown>| {
-        out.write_all(heading.as_bytes())?;
-        let width = shown
-            .iter()
-            .map(|one| one.line.chars().count())
-            .max()
-            .unwrap_or(0);
-        shown.iter().try_for_each(|Shown { line, origin }| {
+    for (heading, shown) in config.sections(&config.queue_names(&args.up))? {
+        if !heading.is_empty() {
+            writeln!(out, "\n{heading}")?;
+        }
+        let lines = shown.iter().map(
+            |Shown {
+                 name,
+                 value,
+                 origin,
+             }| (format!("{name} = {value}"), origin),
+        );
+        let lines: Vec<(String, &String)> = lines.collect();
+        let width = lines.iter().map(|(line, _)| line.chars().count()).max();
+        let width = width.unwrap_or(0).min(40);
+        for (line, origin) in lines {
             if args.origin {
-                writeln!(out, "{line:<width$}  # {origin}", width = width.min(40))
+                writeln!(out, "{line:<width$}  # {origin}")?;
             } else {
-                writeln!(out, "{line}")
+                writeln!(out, "{line}")?;
             }
-        })
-    };
-    let matches = config.matches(None)?;
-    let (_, host) = last(&matches);
-    let keys = keys::of_host();
-    let mut shown: Vec<Shown> = keys
-        .iter()
-        .filter_map(|key| config.shown(key, host, None))
-        .collect();
-    shown.extend(store_of_environment(host));
-    print("", shown)?;
-    let (keys, own_keys) = (keys::of_queue(), keys::of_table());
-    for queue in config.queue_names(&args.up) {
-        let matches = config.matches(Some(&queue))?;
-        let own = config
-            .own(&queue)
+        }
+    }
+    Ok(())
+}
+
+impl Config {
+    /// What the dashboard shows of it.
+    pub(super) fn facts(&self, queues: &[QueueName]) -> Vec<Fact> {
+        // The same arguments were parsed before.
+        let sections = self.sections(queues).unwrap_or_default();
+        let facts = sections.into_iter().flat_map(|(heading, shown)| {
+            let heading = if heading.is_empty() {
+                "Of the whole program".to_owned()
+            } else {
+                heading
+            };
+            let values = shown.into_iter().map(
+                |Shown {
+                     name,
+                     value,
+                     origin,
+                 }| Fact::Value {
+                    name,
+                    value,
+                    origin,
+                },
+            );
+            std::iter::once(Fact::Heading(heading)).chain(values)
+        });
+        facts.collect()
+    }
+
+    /// All that the command takes, and what these queues have of their own.
+    fn sections(&self, queues: &[QueueName]) -> Result<Vec<Section>, clap::Error> {
+        let matches = self.matches(None)?;
+        let (_, of_all) = last(&matches);
+        let keys = keys::of_host();
+        let has = |key: &&Key| of_all.try_contains_id(key.id()).is_ok();
+        let shown = keys.iter().filter(has);
+        let shown = shown.filter_map(|key| self.shown(key, of_all, None));
+        let shown = shown.chain(store_of_environment(of_all)).collect();
+        let mut sections = vec![(String::new(), shown)];
+        sections.extend(self.keys_section());
+        for queue in queues {
+            sections.extend(self.sections_of(queue)?);
+        }
+        Ok(sections)
+    }
+
+    /// The keys of the dashboard that the file sets.
+    fn keys_section(&self) -> Option<Section> {
+        let file = self.file.as_ref()?;
+        let set = &file.dashboard.settings;
+        let shown = set.iter().map(|one| {
+            let words: Vec<String> = one.words.iter().map(|word| quoted(word)).collect();
+            Shown {
+                name: one.action.to_owned(),
+                value: match words.as_slice() {
+                    [word] => word.clone(),
+                    words => format!("[{}]", words.join(", ")),
+                },
+                origin: format!("{}:{}", file.name, file.line(one.at)),
+            }
+        });
+        (!set.is_empty()).then(|| ("[dashboard.keys]".to_owned(), shown.collect()))
+    }
+
+    fn sections_of(&self, queue: &QueueName) -> Result<Vec<Section>, clap::Error> {
+        let (keys, own_keys) = (keys::of_queue(), keys::of_table());
+        let matches = self.matches(Some(queue))?;
+        let own = self
+            .own(queue)
             .try_get_matches_from(std::iter::empty::<&str>())?;
         let is_own = |key: &Key| own_keys.iter().any(|own| own.name() == key.name());
         let shown = keys.iter().filter_map(|key| {
             let matches = if is_own(key) { &own } else { last(&matches).1 };
-            config.shown(key, matches, Some(&queue))
+            self.shown(key, matches, Some(queue))
         });
-        print(
-            &format!("\n[queue.{}]\n", name(queue.as_str())),
-            shown.collect(),
-        )?;
-        for (file, schedule) in config.schedules(&queue) {
+        let name = name(queue.as_str());
+        let mut sections = vec![(format!("[queue.{name}]"), shown.collect())];
+        for (file, schedule) in self.schedules(queue) {
             let shown = schedule.settings.iter().map(|setting| Shown {
-                line: format!(
-                    "{} = {}",
-                    setting.key.name(),
-                    shown_value(&setting.key, &setting.values)
-                ),
+                name: setting.key.name().to_owned(),
+                value: shown_value(&setting.key, &setting.values),
                 origin: format!("{file}:{}", setting.line),
             });
-            let heading = format!("\n[[queue.{}.schedule]]\n", name(queue.as_str()));
-            print(&heading, shown.collect())?;
+            sections.push((format!("[[queue.{name}.schedule]]"), shown.collect()));
         }
+        Ok(sections)
     }
-    Ok(())
 }
 
 /// The store that a variable names of which the parser does not know.
@@ -158,13 +220,14 @@ fn store_of_environment(matches: &ArgMatches) -> Option<Shown> {
             ))
         });
     let (origin, value) = named?;
-    let line = if origin == "DQHOST_DB" {
-        format!("db = {}", quoted(&value))
+    let (name, value) = if origin == "DQHOST_DB" {
+        ("db", quoted(&value))
     } else {
-        format!("redis = {}", quoted(&without_password(&value)))
+        ("redis", quoted(&without_password(&value)))
     };
     Some(Shown {
-        line,
+        name: name.to_owned(),
+        value,
         origin: origin.to_owned(),
     })
 }
@@ -177,7 +240,8 @@ impl Config {
             let is_empty = |(_, setting): &(&str, &Setting)| setting.values.is_empty();
             let (file, setting) = self.setting(key, queue).filter(is_empty)?;
             return Some(Shown {
-                line: format!("{} = {}", key.name(), shown_value(key, &[])),
+                name: key.name().to_owned(),
+                value: shown_value(key, &[]),
                 origin: format!("{file}:{}", setting.line),
             });
         };
@@ -195,9 +259,9 @@ impl Config {
                 None => "default".to_owned(),
             },
         };
-        let value = shown_value(key, &values);
         Some(Shown {
-            line: format!("{} = {value}", key.name()),
+            name: key.name().to_owned(),
+            value: shown_value(key, &values),
             origin,
         })
     }

@@ -33,7 +33,7 @@ pub(super) fn notice_line(state: &State, now: Instant, width: u16) -> Line<'stat
         };
         let left = UNDO_TIME.saturating_sub(age).as_secs();
         let undo = if notice.can_undo && left > 0 {
-            format!("   u undoes it ({left}s)")
+            format!("   {} undoes it ({left}s)", state.key_of(Action::Undo))
         } else {
             String::new()
         };
@@ -44,11 +44,12 @@ pub(super) fn notice_line(state: &State, now: Instant, width: u16) -> Line<'stat
         ]);
     }
     let task = state.snapshot.task.as_ref();
-    task.map_or(Line::default(), |task| task_line(theme, task, width))
+    let stop = state.key_of(Action::StopTask);
+    task.map_or(Line::default(), |task| task_line(theme, task, &stop, width))
 }
 
 /// How far a task is, as a bar.
-fn task_line(theme: Theme, task: &TaskView, width: usize) -> Line<'static> {
+fn task_line(theme: Theme, task: &TaskView, stop: &str, width: usize) -> Line<'static> {
     const BAR: usize = 20;
     let mut text = format!("{}: {}", task.what, short_number(task.done));
     let ended = task.done.saturating_add(task.failed);
@@ -59,7 +60,7 @@ fn task_line(theme: Theme, task: &TaskView, width: usize) -> Line<'static> {
     if task.failed > 0 {
         let _ = write!(text, ", {} not", short_number(task.failed));
     }
-    text.push_str("; S stops it ");
+    let _ = write!(text, "; {stop} stops it ");
     let bar = bar.filter(|_| columns(&text) + BAR <= width);
     fitted(
         Line::from(vec![
@@ -81,7 +82,7 @@ pub(super) fn footer_line(state: &State, width: u16) -> Line<'static> {
         !binding.label.is_empty() && !is_refused && fits_message(state, binding.action)
     };
     let label = |binding: &&'static Binding| {
-        let key = binding.keys.first().map_or(String::new(), |key| key.name());
+        let key = state.settings.keys.shown(binding);
         (key, format!(" {}  ", binding.label))
     };
     let length = |(key, label): &(String, String)| key.chars().count() + label.chars().count();

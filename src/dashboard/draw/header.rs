@@ -7,6 +7,7 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 
 use crate::control::Stage;
+use crate::dashboard::keymap::Action;
 use crate::dashboard::screens::TABS;
 use crate::dashboard::state::State;
 use crate::dashboard::widgets::{safe, wait};
@@ -146,8 +147,9 @@ fn stopping(state: &State, now: Instant) -> String {
         .drained_by
         .map_or(Duration::ZERO, |end| end.saturating_duration_since(now));
     format!(
-        "stopping: {} in flight, {} left, q stops them at once",
+        "stopping: {} in flight, {} left, {} stops them at once",
         state.snapshot.in_flight.len(),
-        wait(left)
+        wait(left),
+        state.key_of(Action::Quit)
     )
 }

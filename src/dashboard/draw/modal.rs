@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Paragraph, Widget, Wrap};
 use ratatui_textarea::TextArea;
 
-use crate::dashboard::keymap::{Binding, Scope};
+use crate::dashboard::keymap::{Action, Binding, Keys, Scope};
 use crate::dashboard::prompt::{Kind, Prompt};
 use crate::dashboard::screens;
 use crate::dashboard::state::{Modal, Question, State};
@@ -20,11 +20,11 @@ const PROMPT_ROWS_MAX: u16 = 6;
 
 /// The keys of one place, as the help and `dqhost keys` list them.
 #[must_use]
-pub fn key_lines(scope: Scope) -> Vec<(String, &'static str)> {
+pub fn key_lines(keys: &Keys, scope: Scope) -> Vec<(String, &'static str)> {
     screens::in_scope(scope)
         .map(|binding| {
-            let keys: Vec<String> = binding.keys.iter().map(|key| key.name()).collect();
-            (keys.join(" "), binding.help)
+            let names: Vec<String> = keys.of(binding).iter().map(|key| key.name()).collect();
+            (names.join(" "), binding.help)
         })
         .collect()
 }
@@ -34,13 +34,14 @@ pub(super) fn help(state: &mut State, area: Rect, buffer: &mut Buffer) {
     let Some(Modal::Help { of, scroll }) = &mut state.modal else {
         return;
     };
-    let inner = pop_up(
-        theme,
-        "keys here; a capital letter does what cannot be undone",
-        area,
-        buffer,
-    );
-    let mut lines: Vec<Line<'static>> = key_lines(*of)
+    let keys = &state.settings.keys;
+    let title = if keys.are_of_the_table() {
+        "keys here; a capital letter does what cannot be undone"
+    } else {
+        "keys here; dqhost.toml has some of them"
+    };
+    let inner = pop_up(theme, title, area, buffer);
+    let mut lines: Vec<Line<'static>> = key_lines(keys, *of)
         .into_iter()
         .map(|(keys, help)| {
             Line::from(vec![
@@ -109,17 +110,17 @@ pub(super) fn confirm(theme: Theme, question: &Question, area: Rect, buffer: &mu
 }
 
 pub(super) fn editor(
-    theme: Theme,
-    id: &MessageId,
-    text: &TextArea<'static>,
+    state: &State,
+    (id, text): (&MessageId, &TextArea<'static>),
     area: Rect,
     buffer: &mut Buffer,
 ) {
     let title = format!(
-        "{}: ^S sends it, the dead letter is kept",
-        safe(id.as_str(), 40)
+        "{}: {} sends it, the dead letter is kept",
+        safe(id.as_str(), 40),
+        state.key_of(Action::Save)
     );
-    let inner = pop_up(theme, &title, area, buffer);
+    let inner = pop_up(state.settings.theme, &title, area, buffer);
     text.render(inner, buffer);
 }
 
@@ -143,8 +144,8 @@ pub(super) fn palette(state: &State, body: Rect, buffer: &mut Buffer) {
     };
     let title = format!("Actions ({}): ↓ chooses, Enter does it", actions.len());
     let inner = pop_up(theme, &title, place, buffer);
-    let line = |(at, binding): (usize, &&Binding)| {
-        let key = binding.keys.first().map_or(String::new(), |key| key.name());
+    let line = |(at, binding): (usize, &&'static Binding)| {
+        let key = state.settings.keys.shown(binding);
         row(
             theme,
             Some(at) == chosen,

@@ -9,6 +9,7 @@ use ratatui::text::{Line, Span};
 
 use super::message;
 use crate::control::{Filter, Query, SEARCHED_MAX, Searched};
+use crate::dashboard::keymap::Action;
 use crate::dashboard::state::State;
 use crate::dashboard::widgets::{
     columns, frame, padded, put, row, safe, short, short_id, split, until,
@@ -148,7 +149,10 @@ fn nothing(state: &State, listed: MessageState) -> String {
     }
     match listed {
         MessageState::Dead => "  no dead letters".to_owned(),
-        MessageState::Pending => "  no message waits for a time; s sends one".to_owned(),
+        MessageState::Pending => format!(
+            "  no message waits for a time; {} sends one",
+            state.key_of(Action::OpenSend)
+        ),
         other => format!("  no message is {}", other.as_str()),
     }
 }

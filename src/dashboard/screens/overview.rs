@@ -336,13 +336,17 @@ impl Shown<'_> {
     fn title_of_pipeline(&self) -> String {
         let rates = self.state.rates.get(&self.view.name);
         let name = safe(self.view.name.as_str(), 30);
-        format!("{name} ── in {}/s", rate(rates, Flow::In))
+        let per = self.state.settings.per;
+        format!("{name} ── in {}{}", rate(per, rates, Flow::In), per.unit())
     }
 
     fn title_of_flows(&self, width: u16) -> String {
         let column = wait(ZOOMS[self.state.zoom]);
         let span = graphs::span(self.state, width);
-        format!("Messages a second, last {span} ── a column {column} (+ -)")
+        let per = self.state.settings.per.name();
+        let [longer, shorter] =
+            [Action::ZoomOut, Action::ZoomIn].map(|zoom| self.state.key_of(zoom));
+        format!("Messages {per}, last {span} ── a column {column} ({longer} {shorter})")
     }
 
     fn queues(&self, area: Rect, is_beside: bool, buffer: &mut Buffer) {

@@ -61,6 +61,35 @@ pub struct Opened {
     pub scroll: usize,
 }
 
+/// Something that the program runs with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fact {
+    /// What those after it are about.
+    Heading(String),
+    /// A setting.
+    Value {
+        /// Its name.
+        name: String,
+        /// As it is shown, without secrets.
+        value: String,
+        /// A flag, a variable, a line of a file.
+        origin: String,
+    },
+}
+
+/// What can be changed while the program runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Choice {
+    /// Dark or light.
+    Theme,
+    /// All signs, or those of ASCII.
+    Signs,
+    /// What rates are told per.
+    Rates,
+    /// The dashboard has the mouse, or the terminal.
+    Mouse,
+}
+
 /// What is on top of the screen.
 #[derive(Debug)]
 pub enum Modal {

@@ -6,7 +6,7 @@ use super::Effect;
 use crate::control::{Bulk, Command, Letters, UNDO_MAX};
 use crate::dashboard::keymap::Action;
 use crate::dashboard::prompt::{Kind, Prompt, text_area};
-use crate::dashboard::screens::{TABS, in_flight};
+use crate::dashboard::screens::{SettingsScreen, TABS, in_flight};
 use crate::dashboard::state::{Modal, Question, State};
 use crate::message::{Due, MessageId, QueueName, State as MessageState};
 use crate::text::printable;
@@ -57,6 +57,7 @@ impl State {
             }
             Action::NextScreen => self.turn(1),
             Action::PreviousScreen => self.turn(TABS.len() - 1),
+            Action::ShowSettings => self.show(&SettingsScreen),
             Action::Screen(number) => self.show(TABS[usize::from(number) - 1]),
             Action::NextQueue => self.next_queue(),
             Action::Cause => self.show_cause(now),
@@ -125,9 +126,9 @@ impl State {
     fn confirm_cancel(&mut self, queue: QueueName, ids: Vec<MessageId>) {
         let what = this_or(&ids, "messages");
         let after = if ids.len() <= UNDO_MAX {
-            "u undoes it for some seconds."
+            format!("{} undoes it for some seconds.", self.key_of(Action::Undo))
         } else {
-            "That cannot be undone."
+            "That cannot be undone.".to_owned()
         };
         let question = format!("Cancel {what}? {after}");
         self.confirm(question, Command::Cancel(queue, ids));
@@ -188,7 +189,8 @@ impl State {
         if self.opened.is_none() {
             if let Some((queue, id)) = self.current() {
                 self.open(queue, id);
-                self.say("press e again to edit it", false, now);
+                let key = self.key_of(Action::Edit);
+                self.say(format!("press {key} again to edit it"), false, now);
             }
             return;
         }

@@ -245,7 +245,7 @@ fn mouse(sample: &mut Sample, kind: MouseEventKind, column: u16, row: u16) -> Ve
 }
 
 /// Clicks on this text of the screen, one that was drawn last if there are several.
-fn click(sample: &mut Sample, on: &str) -> Vec<Effect> {
+pub(super) fn click(sample: &mut Sample, on: &str) -> Vec<Effect> {
     let shown = text(sample);
     let (row, line) = (0..)
         .zip(shown.lines())

@@ -30,6 +30,7 @@ fn at(place: &str) -> Sample {
         "In flight" => "4",
         "History" => "5",
         "Log" => "6",
+        "Settings" => ",",
         "Help" => "?",
         "Prompt" => ":",
         other => panic!("how is {other} reached?"),

@@ -11,7 +11,7 @@ use dqhost::control::{
     Totals, Trend, Trial, TrialEnd, TriedLetter,
 };
 use dqhost::dashboard::update::{Effect, Event};
-use dqhost::dashboard::{CommandParser, Named, Settings, State, Theme, screens};
+use dqhost::dashboard::{CommandParser, Fact, Named, Settings, State, Theme, screens};
 use dqhost::message::{Attempt, HistoryEntry, MessageId, QueueName, Record, State as In};
 
 /// The store's clock, unix milliseconds.
@@ -288,8 +288,8 @@ impl Sample {
             logs.add(level, is_guest, &text);
         }
         let settings = Settings {
-            theme,
-            read_only: false,
+            facts: facts(),
+            ..Settings::of(theme)
         };
         let first = Arc::new(snapshot(start, 0));
         let mut sample = Self {
@@ -400,6 +400,28 @@ fn groups() -> Vec<Group> {
         ),
         group("timed-out: no verdict within #s", None, 2, 4000),
     ]
+}
+
+/// What the program runs with.
+fn facts() -> Arc<[Fact]> {
+    let value = |name: &str, value: &str, origin: &str| Fact::Value {
+        name: name.to_owned(),
+        value: value.to_owned(),
+        origin: origin.to_owned(),
+    };
+    Arc::new([
+        Fact::Heading("Of the whole host".to_owned()),
+        value("ascii", "false", "default"),
+        value("env", "{ API = \"***\" }", "dqhost.toml:12"),
+        value("lease", "\"30s\"", "--lease"),
+        value("no-mouse", "false", "default"),
+        value("redis", "\"redis://***@redis.example\"", "REDIS_URL"),
+        value("slots", "16", "dqhost.toml:3"),
+        value("theme", "\"auto\"", "DQHOST_THEME"),
+        Fact::Heading("[queue.orders]".to_owned()),
+        value("handler", "\"/srv/orders\u{1b}[31m.wasm\"", "dqhost.toml:7"),
+        value("retries", "3", "dqhost.toml:8"),
+    ])
 }
 
 /// How messages ended: a handler that took the place of another mends most of what failed.

@@ -143,6 +143,10 @@ screens! {
     log: |sample| {
         sample.type_in("6");
     };
+    settings: |sample| {
+        sample.type_in(",jj");
+        sample.enter();
+    };
     help: |sample| {
         sample.type_in("3?");
     };
@@ -217,7 +221,7 @@ fn ascii_is_ascii() {
         ascii: true,
         ..theme()
     };
-    for keys in ["", "2", "3", "4", "5", "5\n", "6", "?"] {
+    for keys in ["", "2", "3", "4", "5", "5\n", "6", ",", "?"] {
         let mut sample = Sample::new(theme, (120, 40));
         for c in keys.chars() {
             match c {
@@ -281,12 +285,13 @@ fn work(sample: &Sample) {
 }
 
 /// The pictures of the README and the book, and how their screens are reached.
-const PICTURES: [(&str, &str); 5] = [
+const PICTURES: [(&str, &str); 6] = [
     ("dashboard", ""),
     ("dashboard-messages", "2jj"),
     ("dashboard-dead", "3j"),
     ("dashboard-trial", "3jt/srv/new/orders.wasm\nj"),
     ("dashboard-history", "5jjjj"),
+    ("dashboard-settings", ",jj\n"),
 ];
 
 /// The pictures are these frames. `DQHOST_UPDATE_PICTURE=1` (`make picture`) draws them anew.

@@ -23,8 +23,8 @@ const ONE_LINE: (u16, u16) = (300, 5);
 const VERSION: &str = "0.1.0";
 
 /// How the screens are reached.
-const SCREENS: [&str; 13] = [
-    "", "2", "2]]", "3", "3j", "3\n", "3\n\n", "3tx\n", "4", "5", "5\n", "6", "2\n",
+const SCREENS: [&str; 15] = [
+    "", "2", "2]]", "3", "3j", "3\n", "3\n\n", "3tx\n", "4", "5", "5\n", "6", "2\n", ",", ",jj\n",
 ];
 
 /// How what lies on top is.

@@ -244,12 +244,8 @@ async fn panics() {
         logs: Arc::default(),
     };
     let setup = Setup {
-        settings: Settings {
-            theme: theme(),
-            read_only: false,
-        },
+        settings: Settings::of(theme()),
         parser: Box::new(Panics),
-        mouse: true,
         lines: None,
     };
     dqhost::dashboard::run(setup, channels, std::future::pending())

@@ -10,9 +10,9 @@ use ratatui::text::Line;
 
 use super::graphs::{Band, HIGHEST, NAMES, rows_of};
 use crate::control::{DueAhead, DueSpan, Query, QueryResult, QueueView};
-use crate::dashboard::rates::{Flow, Rates};
+use crate::dashboard::rates::{Flow, Per, Rates};
 use crate::dashboard::state::State;
-use crate::dashboard::widgets::{columns, rate_text, wait};
+use crate::dashboard::widgets::{columns, rate_with_unit, wait};
 use crate::text::short_number;
 
 /// How far ahead is shown: its name, the length of a span, how many there are, and between how many of
@@ -64,14 +64,20 @@ pub(super) fn title(state: &State, view: &QueueView) -> String {
         at_least(ahead.partial)
     );
     let rates = state.rates.get(&view.name);
-    if let Some(end) = rates.and_then(|rates| forecast(rates, view, ahead, span)) {
+    let per = state.settings.per;
+    if let Some(end) = rates.and_then(|rates| forecast((per, rates), view, ahead, span)) {
         let _ = write!(text, " ── {end}");
     }
     text
 }
 
 /// When the backlog is done, with what falls due meanwhile, if as many are acked as now.
-fn forecast(rates: &Rates, view: &QueueView, ahead: &DueAhead, span: Duration) -> Option<String> {
+fn forecast(
+    (per, rates): (Per, &Rates),
+    view: &QueueView,
+    ahead: &DueAhead,
+    span: Duration,
+) -> Option<String> {
     let counts = view.overview.counts;
     let backlog = counts.ready.saturating_add(counts.retry);
     let rate = rates.now(Flow::Acked).filter(|rate| *rate > 0.0)?;
@@ -82,9 +88,9 @@ fn forecast(rates: &Rates, view: &QueueView, ahead: &DueAhead, span: Duration) -
     let text = match done_in(backlog, due, rate * span.as_secs_f64()) {
         Some(spans) => {
             let left = Duration::try_from_secs_f64(spans * span.as_secs_f64()).ok()?;
-            format!("at {}/s done in {}", rate_text(rate), wait(left))
+            format!("at {} done in {}", rate_with_unit(per, rate), wait(left))
         }
-        None => format!("at {}/s not done by then", rate_text(rate)),
+        None => format!("at {} not done by then", rate_with_unit(per, rate)),
     };
     Some(text)
 }

@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 use crate::control::QueueView;
 use crate::dashboard::rates::Flow;
 use crate::dashboard::state::{State, ZOOMS};
-use crate::dashboard::widgets::{rate, rate_text, wait, whole};
+use crate::dashboard::widgets::{rate, rate_with_unit, wait, whole};
 
 /// Columns before the bands, for their names and what flows now; and behind them, for the highest.
 pub(super) const NAMES: usize = 15;
@@ -43,6 +43,7 @@ fn plot(width: u16) -> usize {
 pub(super) fn bands(state: &State, view: &QueueView, area: Rect) -> Vec<Line<'static>> {
     let theme = state.settings.theme;
     let columns = plot(area.width);
+    let per = state.settings.per;
     let rates = state.rates.get(&view.name);
     let band = |name, flow, style| {
         let series = rates.map_or_else(
@@ -51,7 +52,7 @@ pub(super) fn bands(state: &State, view: &QueueView, area: Rect) -> Vec<Line<'st
         );
         let highest = series.iter().flatten().copied().fold(0.0, f64::max);
         Band {
-            head: format!("{name:<6}{:>6}/s ", rate(rates, flow)),
+            head: format!("{name:<6}{:>6}{} ", rate(per, rates, flow), per.unit()),
             series,
             highest,
             top: String::new(),
@@ -75,7 +76,7 @@ pub(super) fn bands(state: &State, view: &QueueView, area: Rect) -> Vec<Line<'st
     let highest = bands.iter().map(|band| band.highest).fold(0.0, f64::max);
     for band in &mut bands {
         band.highest = highest;
-        band.top = format!("{}/s", rate_text(highest));
+        band.top = rate_with_unit(per, highest);
     }
     let rows = usize::from(area.height);
     let has_axis = rows >= ROWS_OF_AXIS;

@@ -15,9 +15,9 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 
 use crate::control::{Counts, QueueView};
-use crate::dashboard::rates::{Flow, Rates};
+use crate::dashboard::rates::{Flow, Per, Rates};
 use crate::dashboard::state::State;
-use crate::dashboard::widgets::{columns, depth, gauge, oldest, rate_text, wait};
+use crate::dashboard::widgets::{columns, depth, gauge, oldest, rate_text, rate_with_unit, wait};
 use crate::text::short_number;
 
 /// Columns of an arrow at least and at most.
@@ -71,7 +71,7 @@ pub(super) fn lines(
     for (at, of) in stages.into_iter().enumerate() {
         if at > 0 {
             names.push(blank());
-            depths.push(way(between[at - 1], widths.arrow));
+            depths.push(way(state.settings.per, between[at - 1], widths.arrow));
             notes.push(blank());
         }
         names.push(Span::styled(centered(of.name, column), theme.dim()));
@@ -200,8 +200,8 @@ fn trend(rates: Option<&Rates>, of: fn(&Counts) -> u64) -> &'static str {
 }
 
 /// An arrow, with what flows along it where there is room.
-fn way(rate: Option<f64>, width: usize) -> Span<'static> {
-    let text = rate.map_or(String::new(), |rate| format!("{}/s", rate_text(rate)));
+fn way(per: Per, rate: Option<f64>, width: usize) -> Span<'static> {
+    let text = rate.map_or(String::new(), |rate| rate_with_unit(per, rate));
     let text = if text.len() + 2 <= width {
         text
     } else {
@@ -239,7 +239,7 @@ fn failures(state: &State, view: &QueueView, widths: Widths, width: usize) -> Ve
         trend(rates, |counts| counts.retry)
     );
     let failed = now(Flow::Failed).map_or(String::new(), |rate| {
-        format!("{}/s failed", rate_text(rate))
+        format!("{} failed", rate_with_unit(state.settings.per, rate))
     });
     let dead = format!(
         "DEAD {}{}",

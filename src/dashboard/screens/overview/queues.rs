@@ -8,7 +8,7 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
 use crate::control::QueueView;
-use crate::dashboard::rates::Flow;
+use crate::dashboard::rates::{Flow, Per};
 use crate::dashboard::state::State;
 use crate::dashboard::widgets::{depth, padded, rate, safe, wait, whole};
 use crate::text::short_number;
@@ -47,7 +47,8 @@ const ALONE: [Column; 9] = [Pending, Dead, Ready, Unack, Retry, Acked, Failed, I
 const BESIDE: [Column; 9] = [Pending, Dead, Acked, Failed, Ready, In, Unack, Retry, Next];
 
 impl Column {
-    fn head(self, is_narrow: bool) -> &'static str {
+    fn head(self, is_narrow: bool, per: Per) -> &'static str {
+        let is_a_minute = per == Per::Minute;
         match self {
             Pending if is_narrow => "PEND",
             Pending => "PENDING",
@@ -56,6 +57,9 @@ impl Column {
             Retry => "RETRY",
             Dead => "DEAD",
             Next => "NEXT",
+            In if is_a_minute => "IN/m",
+            Acked if is_a_minute => "ACK/m",
+            Failed if is_a_minute => "FAIL/m",
             In => "IN/s",
             Acked => "ACK/s",
             Failed => "FAIL/s",
@@ -75,7 +79,7 @@ impl Column {
 
 /// By what the queues can be sorted; the first is their usual order.
 pub(super) const SORTS: [&str; 9] = [
-    "order", "pending", "ready", "unack", "retry", "dead", "in/s", "acked/s", "failed/s",
+    "order", "pending", "ready", "unack", "retry", "dead", "in", "acked", "failed",
 ];
 
 /// Sorts the queues, the largest number first. Those with equal ones stay in their order.
@@ -124,7 +128,11 @@ pub(super) fn table(
     let (columns, name_width) = chosen(order, room, is_narrow);
     let mut head = format!("  {:<name_width$}", "QUEUE");
     for column in &columns {
-        head.push_str(&cell(*column, is_narrow, column.head(is_narrow)));
+        head.push_str(&cell(
+            *column,
+            is_narrow,
+            column.head(is_narrow, state.settings.per),
+        ));
     }
     let mut lines = vec![Line::styled(head, theme.dim())];
     let selected = state.selected_queue();
@@ -206,7 +214,7 @@ fn row(
 ) -> Line<'static> {
     let theme = state.settings.theme;
     let counts = view.overview.counts;
-    let rates = state.rates.get(&view.name);
+    let (per, rates) = (state.settings.per, state.rates.get(&view.name));
     let look = if view.overview.paused {
         theme.warn()
     } else {
@@ -223,9 +231,9 @@ fn row(
             Dead if counts.dead > 0 => (short_number(counts.dead), theme.bad()),
             Dead => (short_number(0), depth(0)),
             Next => (next_due(state, view, now), Style::new()),
-            In => (rate(rates, Flow::In), Style::new()),
-            Acked => (rate(rates, Flow::Acked), Style::new()),
-            Failed => (rate(rates, Flow::Failed), Style::new()),
+            In => (rate(per, rates, Flow::In), Style::new()),
+            Acked => (rate(per, rates, Flow::Acked), Style::new()),
+            Failed => (rate(per, rates, Flow::Failed), Style::new()),
         };
         spans.push(Span::styled(
             cell(*column, is_narrow, &text),

@@ -6,6 +6,7 @@ use ratatui::style::Style;
 use ratatui::text::Line;
 
 use crate::control::{Filter, QueueView};
+use crate::dashboard::keymap::Action;
 use crate::dashboard::rates::{Flow, Rates};
 use crate::dashboard::screens::{Dead, InFlight, Log, Messages, in_flight};
 use crate::dashboard::state::{STATES, State};
@@ -109,8 +110,9 @@ fn all(state: &State, view: &QueueView, now: Instant) -> Vec<Warning> {
     let dying = rates.and_then(|rates: &Rates| rates.now(Flow::Dead));
     if let Some(rate) = dying.filter(|rate| *rate > 0.0) {
         let text = format!(
-            "{} messages a minute become dead letters: ! shows why",
-            rate_text(rate * 60.0)
+            "{} messages a minute become dead letters: {} shows why",
+            rate_text(rate * 60.0),
+            state.key_of(Action::Cause)
         );
         found.push(bad((text, Cause::Dead)));
     }
@@ -150,8 +152,9 @@ fn others(state: &State, view: &QueueView, now: Instant) -> Vec<(String, Cause)>
     let overview = &view.overview;
     let mut found = Vec::new();
     if overview.paused {
-        let text = "the queue is paused: p lets it go on";
-        found.push((text.to_owned(), Cause::Waiting));
+        let key = state.key_of(Action::Pause);
+        let text = format!("the queue is paused: {key} lets it go on");
+        found.push((text, Cause::Waiting));
     }
     if overview.counts.moving > 0 {
         let text = format!(
@@ -197,7 +200,8 @@ fn waiting(state: &State, view: &QueueView, age: &str, now: Instant) -> (String,
     }
     let text = match in_flight::longest(state) {
         Some(one) => format!(
-            "messages wait {age} for a slot: more slots, or ! for what has run {}",
+            "messages wait {age} for a slot: more slots, or {} for what has run {}",
+            state.key_of(Action::Cause),
             in_flight::runs(one, now)
         ),
         None => format!("messages wait {age} for a slot: more slots, hosts or a faster handler"),
