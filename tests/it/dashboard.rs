@@ -4,6 +4,7 @@ mod cast;
 mod dead;
 mod figures;
 mod fill;
+mod film;
 mod find;
 mod hostile;
 mod keys;

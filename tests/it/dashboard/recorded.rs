@@ -14,16 +14,20 @@ use dqhost::store::sqlite::{SqliteOptions, SqliteStore};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::cast;
-use super::fill;
 use super::tty::{Recording, Tty};
+use super::{cast, fill, film};
 use crate::support::{RedisServer, eventually, guest, run, stats, stdout};
 
 const SIZE: (u16, u16) = (120, 36);
 const QUEUE: &str = "orders";
 
-/// Messages among which one is found. A million take a minute without optimisation.
+/// Messages among which one is found, unless `DQHOST_WALK_MESSAGES` has another number.
 const MANY: usize = 200_000;
+
+fn many() -> usize {
+    let wanted = std::env::var("DQHOST_WALK_MESSAGES");
+    wanted.map_or(MANY, |wanted| wanted.parse().unwrap())
+}
 
 /// Back, as Esc is; an Esc would make an Alt of the key that follows at once.
 const BACK: &str = "\x7f";
@@ -321,14 +325,14 @@ fn an_operator_goes_all_the_way_on_a_file() {
     let folder = TempDir::new().unwrap();
     walk(
         folder.path().join("dqhost.db").to_str().unwrap(),
-        Some(MANY),
+        Some(many()),
     );
 }
 
 #[test]
 fn an_operator_goes_all_the_way_on_redis() {
     let server = RedisServer::start();
-    walk(&server.url(), Some(MANY));
+    walk(&server.url(), Some(many()));
 }
 
 /// `DQHOST_UPDATE_PICTURE=1` (`make picture`) records the walk anew.
@@ -356,6 +360,18 @@ fn the_recording_of_the_docs_is_this_walk() {
             "1 of 1 back in orders",
         ],
     );
+    let film = film::of(&kept);
+    let path = docs.join("dashboard-walk.svg");
+    if std::env::var_os("DQHOST_UPDATE_PICTURE").is_some() {
+        fs::write(&path, &film).unwrap();
+    }
+    let is_its_film = fs::read_to_string(&path).unwrap_or_default() == film;
+    assert!(
+        is_its_film,
+        "docs/dashboard-walk.svg is of another recording: run `make picture`"
+    );
     let page = fs::read_to_string(docs.join("dashboard.md")).unwrap();
-    assert!(page.contains("(dashboard.cast)"), "no page names it");
+    for name in ["dashboard.cast", "dashboard-walk.svg"] {
+        assert!(page.contains(&format!("({name})")), "no page names {name}");
+    }
 }
