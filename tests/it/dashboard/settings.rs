@@ -153,7 +153,7 @@ fn a_terminal_gets_its_keys_and_its_mouse_from_the_settings() {
         "theme = \"light\"\n\n[dashboard.keys]\nlog = [\"ctrl-g\", \"f6\"]\nquit = \"Q\"\n",
     )
     .unwrap();
-    let mut tty = Tty::start(&store, &["top", "--config", &file, "--ascii"], (100, 30));
+    let mut tty = Tty::start(&store, &["top", "--config", &file, "--ascii"], (100, 60));
     tty.wait_for("> default");
     tty.keys("\x07");
     tty.wait_for("[6 Log");
