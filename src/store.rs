@@ -21,6 +21,7 @@ mod common;
 mod due;
 mod ended;
 mod error;
+mod events;
 mod limits;
 pub mod move_queue;
 mod notifier;
@@ -36,6 +37,10 @@ mod traits;
 pub use self::due::{DUE_SPANS_MAX, DueAhead, DueSpan};
 pub use self::ended::{End, Ended};
 pub use self::error::{StoreError, StoreResult};
+pub use self::events::{
+    Event, EventBuffer, EventKind, EventStream, Heard, ReportCounts, flush_events, publish_events,
+    report_channel,
+};
 pub use self::limits::{
     KEY_RUNNING_MAX, LimitBy, LimitError, LimitedReservation, Limits, NextAllowed, Rate,
 };
@@ -51,15 +56,15 @@ pub use self::retention::Retention;
 pub(crate) use self::schedule::Schedule;
 pub use self::timing::{RequestCount, count_requests, requests};
 pub use self::traits::{
-    Advance, AuditQueues, Deliver, Discover, Hosts, Inspect, Manage, SendMessages, Settle, Store,
-    Transfer,
+    Advance, AuditQueues, Deliver, Discover, Events, Hosts, Inspect, Manage, SendMessages, Settle,
+    Store, Transfer,
 };
 
 /// All traits of a store, for `use dqhost::store::prelude::*`.
 pub mod prelude {
     pub use super::traits::{
-        Advance, AuditQueues, Deliver, Discover, Hosts, Inspect, Manage, SendMessages, Settle,
-        Store, Transfer,
+        Advance, AuditQueues, Deliver, Discover, Events, Hosts, Inspect, Manage, SendMessages,
+        Settle, Store, Transfer,
     };
 }
 

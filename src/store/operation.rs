@@ -67,6 +67,7 @@ operations! {
     Heartbeat = "heartbeat",
     Leave = "leave",
     ListHosts = "listing the hosts",
+    Events = "events",
     Open = "opening",
     ReadInfo = "reading INFO",
     ReadSlots = "reading CLUSTER SLOTS",

@@ -20,8 +20,8 @@ use self::wake::Wake;
 use super::Operation;
 use super::common::ms;
 use super::{
-    Advanced, Audit, AuditReport, BATCH_MAX, First, Overview, Peer, Reservation, Settled,
-    Settlement, StoreError, StoreResult,
+    Advanced, Audit, AuditReport, BATCH_MAX, EventBuffer, First, Overview, Peer, Reservation,
+    Settled, Settlement, StoreError, StoreResult,
 };
 use crate::message::{
     Claim, Delivery, MessageId, NewMessage, QueueName, Record, Sent, State, Token,
@@ -34,6 +34,7 @@ mod decode;
 mod deliver;
 mod discover;
 mod ended;
+mod events;
 mod examine;
 mod foreign;
 mod hosts;
@@ -70,6 +71,7 @@ pub struct RedisStore {
     /// Shared with `wake`.
     prefetch: Arc<PayloadPrefetch>,
     walks: Walks,
+    events: Arc<EventBuffer>,
     /// How operators and errors name it; without secrets.
     name: Arc<str>,
     naming: Naming,

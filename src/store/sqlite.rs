@@ -17,6 +17,7 @@ use self::transaction::Syncing;
 use self::turn::Turn;
 use self::wake::Wake;
 use crate::clock::Clock;
+use crate::store::EventBuffer;
 
 mod advance;
 mod aside;
@@ -28,6 +29,7 @@ mod discover;
 mod disk;
 mod ended;
 mod error;
+mod events;
 mod fair;
 mod hosts;
 mod inspect;
@@ -63,6 +65,7 @@ pub struct SqliteStore {
     /// How operators and errors name it.
     name: Arc<str>,
     clock: Clock,
+    events: Arc<EventBuffer>,
 }
 
 /// The room that a send leaves on the disk.

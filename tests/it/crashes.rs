@@ -44,7 +44,11 @@ enum Act {
 /// An act that comes to a request.
 fn act(operation: Operation) -> Act {
     match operation {
-        Operation::Send | Operation::NameQueue | Operation::Open | Operation::ReadInfo => Act::Send,
+        Operation::Send
+        | Operation::NameQueue
+        | Operation::Open
+        | Operation::ReadInfo
+        | Operation::Events => Act::Send,
         Operation::Advance
         | Operation::Reserve
         | Operation::ReadPayloads

@@ -251,8 +251,12 @@ pub(super) struct Keys {
     pub hosts: String,
     /// hash: host id -> what it says of itself.
     pub hosts_info: String,
+    /// string: 1 while somebody listens to events.
+    pub listeners: String,
     /// Channel, not a key: published to when a message may be ready sooner than a host knows.
     pub wake: String,
+    /// Channel: what happens, while somebody listens.
+    pub events: String,
 }
 
 /// One of [`Keys`].
@@ -335,7 +339,9 @@ impl Keys {
             limited_run: key("limited:run"),
             hosts: key("hosts"),
             hosts_info: key("hosts:info"),
+            listeners: key("listeners"),
             wake: key("wake"),
+            events: key("events"),
         }
     }
 

@@ -1,5 +1,7 @@
 //! Manages messages and queues for operators: cancel, reschedule, pause, dead letters.
 
+use std::slice::from_ref;
+
 use async_trait::async_trait;
 use redis::Value;
 
@@ -32,6 +34,7 @@ impl Manage for RedisStore {
                 },
             );
         }
+        self.events.cancelled(queue, ids, &result);
         Ok(result)
     }
 
@@ -58,6 +61,7 @@ impl Manage for RedisStore {
                 },
             );
         }
+        self.events.rescheduled(queue, ids, &result);
         Ok(result)
     }
 
@@ -68,6 +72,7 @@ impl Manage for RedisStore {
         command.arg(&k.wake).arg(u8::from(paused));
         self.one::<i64>(&self.work, Operation::Pause, command)
             .await?;
+        self.events.paused(queue, paused);
         Ok(())
     }
 
@@ -109,6 +114,7 @@ impl Manage for RedisStore {
                     }),
             );
         }
+        self.events.redriven(queue, ids, &result);
         Ok(result)
     }
 
@@ -131,11 +137,13 @@ impl Manage for RedisStore {
             .arg(new.as_str())
             .arg(payload);
         let code: i64 = self.one(&self.work, Operation::Redrive, command).await?;
-        Ok(if code == 1 {
+        let answer = if code == 1 {
             Redriven::As(new)
         } else {
             Redriven::Unknown
-        })
+        };
+        self.events.redriven(queue, from_ref(id), from_ref(&answer));
+        Ok(answer)
     }
 
     async fn past_retention(
@@ -168,6 +176,7 @@ impl Manage for RedisStore {
             let codes: Vec<i64> = self.one(&self.work, OPERATION, command).await?;
             result.extend(codes.into_iter().map(|code| code == 1));
         }
+        self.events.deleted(queue, ids, &result);
         Ok(result)
     }
 }

@@ -97,6 +97,7 @@ impl RedisStore {
             wake: Wake::new(source, Arc::clone(&prefetch)),
             prefetch,
             walks: Walks::default(),
+            events: Arc::default(),
             has_logged_advance: AtomicBool::new(false),
             name,
             naming: Naming {

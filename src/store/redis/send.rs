@@ -40,6 +40,7 @@ impl SendMessages for RedisStore {
                 due_at_ms: u64::try_from(due).ok().filter(|due| *due != 0),
             }));
         }
+        self.events.sent(queue, messages, &sent);
         Ok(sent)
     }
 }

@@ -1,6 +1,7 @@
 //! Hears of messages that may be ready sooner than a host knows.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -70,6 +71,11 @@ impl Wake {
         }
     }
 
+    /// Where others may subscribe, too.
+    pub(super) fn source(&self) -> SubscriptionSource {
+        self.source.clone()
+    }
+
     /// A subscription to publications on these channels.
     pub(super) fn subscribe(&self, channels: Vec<String>) -> Subscription {
         self.listen(&channels);
@@ -95,8 +101,19 @@ impl Wake {
             let channels: Vec<String> = known.iter().cloned().collect();
             let (source, notifier) = (self.source.clone(), Arc::clone(&self.notifier));
             let prefetch = Arc::clone(&self.prefetch);
+            let on = move |told: Told<'_>| match told {
+                // What was published while nobody listened is lost: look once.
+                Told::Listening => notifier.notify_all(),
+                Told::Published(told) => {
+                    if let Ok(id) = std::str::from_utf8(told.get_payload_bytes()) {
+                        prefetch.note(told.get_channel_name(), id);
+                    }
+                    notifier.notify(told.get_channel_name());
+                }
+                Told::Failed(_) => {}
+            };
             *task = Some(tokio::spawn(async move {
-                listen_forever(&source, &channels, &notifier, &prefetch).await;
+                listen_forever(&source, &channels, on).await;
             }));
         }
     }
@@ -114,17 +131,26 @@ impl Drop for Wake {
     }
 }
 
-async fn listen_forever(
+/// What a subscription brings.
+pub(super) enum Told<'t> {
+    /// From here on nothing is missed until the connection is lost.
+    Listening,
+    Published(&'t redis::Msg),
+    /// It could not begin to listen, and tries again.
+    Failed(redis::RedisError),
+}
+
+/// Listens to these channels, over one connection after the other.
+pub(super) async fn listen_forever(
     source: &SubscriptionSource,
     channels: &[String],
-    notifier: &Notifier,
-    prefetch: &PayloadPrefetch,
-) {
+    on: impl Fn(Told<'_>),
+) -> Infallible {
     let mut pause = Duration::from_millis(50);
     loop {
-        let heard = listen_once(source, channels, notifier, prefetch).await;
-        if heard.is_ok() {
-            pause = Duration::from_millis(50);
+        match listen_once(source, channels, &on).await {
+            Ok(()) => pause = Duration::from_millis(50),
+            Err(error) => on(Told::Failed(error)),
         }
         tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
         pause = (pause * 2).min(PAUSE_MAX);
@@ -135,8 +161,7 @@ async fn listen_forever(
 async fn listen_once(
     source: &SubscriptionSource,
     channels: &[String],
-    notifier: &Notifier,
-    prefetch: &PayloadPrefetch,
+    on: &impl Fn(Told<'_>),
 ) -> RedisResult<()> {
     let timed_out = |_| redis::RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
     let (server, place) = source.choose();
@@ -153,17 +178,11 @@ async fn listen_once(
     tokio::time::timeout(PING_LIMIT, pubsub.subscribe(channels))
         .await
         .map_err(timed_out)??;
-    // What was published while nobody listened is lost: look once.
-    notifier.notify_all();
+    on(Told::Listening);
     let (mut sink, mut stream) = pubsub.split();
     loop {
         match tokio::time::timeout(within(PING_EVERY), stream.next()).await {
-            Ok(Some(told)) => {
-                if let Ok(id) = std::str::from_utf8(told.get_payload_bytes()) {
-                    prefetch.note(told.get_channel_name(), id);
-                }
-                notifier.notify(told.get_channel_name());
-            }
+            Ok(Some(told)) => on(Told::Published(&told)),
             Ok(None) => return Ok(()),
             Err(_) => {
                 let answer = tokio::time::timeout(PING_LIMIT, sink.ping::<redis::Value>()).await;

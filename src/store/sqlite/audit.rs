@@ -167,7 +167,8 @@ impl SqliteStore {
             if repair {
                 let queue = unknown.queue;
                 let mend = move |tx: &Transaction<'_>| repair_queue_row(tx, queue);
-                self.transact_file(OPERATION, mend).await?;
+                self.transact_file(OPERATION, TxOptions::CHANGE, mend)
+                    .await?;
                 remedy = Remedy::Repaired;
             }
             report.add(FindingKind::UnknownQueue, &unknown.to_string(), remedy);

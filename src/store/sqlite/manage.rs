@@ -1,5 +1,7 @@
 //! Manages messages and queues for operators: cancel, reschedule, pause, dead letters.
 
+use std::slice::from_ref;
+
 use async_trait::async_trait;
 use rusqlite::{OptionalExtension, params};
 
@@ -16,8 +18,11 @@ use crate::store::{Cancelled, Manage, Operation, Redriven, Rescheduled, Retentio
 impl Manage for SqliteStore {
     async fn cancel(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<Cancelled>> {
         let work = |tx: &mut QueueTx<'_>, some: &[MessageId]| cancel(tx, some);
-        self.transact_each((Operation::Cancel, TxOptions::CHANGE), queue, ids, work)
-            .await
+        let answers = self
+            .transact_each((Operation::Cancel, TxOptions::CHANGE), queue, ids, work)
+            .await?;
+        self.events.cancelled(queue, ids, &answers);
+        Ok(answers)
     }
 
     async fn reschedule(
@@ -27,8 +32,11 @@ impl Manage for SqliteStore {
         due: Due,
     ) -> StoreResult<Vec<Rescheduled>> {
         let work = move |tx: &mut QueueTx<'_>, some: &[MessageId]| reschedule(tx, some, due);
-        self.transact_each((Operation::Reschedule, TxOptions::CHANGE), queue, ids, work)
-            .await
+        let answers = self
+            .transact_each((Operation::Reschedule, TxOptions::CHANGE), queue, ids, work)
+            .await?;
+        self.events.rescheduled(queue, ids, &answers);
+        Ok(answers)
     }
 
     async fn set_paused(&self, queue: &QueueName, paused: bool) -> StoreResult<()> {
@@ -38,6 +46,7 @@ impl Manage for SqliteStore {
         };
         self.transact(Operation::Pause, queue, TxOptions::CREATE, work)
             .await?;
+        self.events.paused(queue, paused);
         Ok(())
     }
 
@@ -48,8 +57,11 @@ impl Manage for SqliteStore {
         retries: Option<u32>,
     ) -> StoreResult<Vec<Redriven>> {
         let work = move |tx: &mut QueueTx<'_>, some: &[MessageId]| redrive(tx, some, retries);
-        self.transact_each((Operation::Redrive, TxOptions::CHANGE), queue, ids, work)
-            .await
+        let answers = self
+            .transact_each((Operation::Redrive, TxOptions::CHANGE), queue, ids, work)
+            .await?;
+        self.events.redriven(queue, ids, &answers);
+        Ok(answers)
     }
 
     async fn redrive_edited(
@@ -59,15 +71,17 @@ impl Manage for SqliteStore {
         payload: &[u8],
         retries: Option<u32>,
     ) -> StoreResult<Redriven> {
-        let (id, payload, room) = (id.clone(), payload.to_vec(), self.room.clone());
+        let (of, payload, room) = (id.clone(), payload.to_vec(), self.room.clone());
         let work = move |tx: &mut QueueTx<'_>| {
             room.as_ref().map_or(Ok(()), DiskReserve::check)?;
-            redrive_edited(tx, &id, &payload, retries)
+            redrive_edited(tx, &of, &payload, retries)
         };
         let done = self
             .transact(Operation::Redrive, queue, TxOptions::CHANGE, work)
             .await?;
-        Ok(done.unwrap_or(Redriven::Unknown))
+        let answer = done.unwrap_or(Redriven::Unknown);
+        self.events.redriven(queue, from_ref(id), from_ref(&answer));
+        Ok(answer)
     }
 
     async fn past_retention(
@@ -84,8 +98,11 @@ impl Manage for SqliteStore {
 
     async fn delete_dead(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<bool>> {
         let work = |tx: &mut QueueTx<'_>, some: &[MessageId]| delete_dead(tx, some);
-        self.transact_each((Operation::DeleteDead, TxOptions::CHANGE), queue, ids, work)
-            .await
+        let answers = self
+            .transact_each((Operation::DeleteDead, TxOptions::CHANGE), queue, ids, work)
+            .await?;
+        self.events.deleted(queue, ids, &answers);
+        Ok(answers)
     }
 }
 

@@ -29,13 +29,14 @@ const APPLICATION_ID: i32 = 0x6471_686f;
 const SCHEMA: &str = include_str!("schema.sql");
 
 /// What makes a file of schema 1 one of schema 2, and so on. The whole of them leads to [`SCHEMA`].
-const MIGRATIONS: [&str; 6] = [
+const MIGRATIONS: [&str; 7] = [
     include_str!("migrations/2.sql"),
     include_str!("migrations/3.sql"),
     include_str!("migrations/4.sql"),
     include_str!("migrations/5.sql"),
     include_str!("migrations/6.sql"),
     include_str!("migrations/7.sql"),
+    include_str!("migrations/8.sql"),
 ];
 
 /// The most bytes that the write-ahead log keeps once its content is in the file.
@@ -126,7 +127,6 @@ impl SqliteStore {
 }
 
 fn open(options: SqliteOptions) -> StoreResult<SqliteStore> {
-    const OPERATION: Operation = Operation::Open;
     let (path, name) = match &options.place {
         Place::Memory => (None, "memory (nothing is kept)".to_owned()),
         Place::File(path) => {
@@ -159,7 +159,7 @@ fn open(options: SqliteOptions) -> StoreResult<SqliteStore> {
     }
     let failed = |failure: Failure| match failure {
         Failure::Refused(reason) => unusable(reason),
-        failure => store_error(&name, OPERATION, &failure),
+        failure => store_error(&name, Operation::Open, &failure),
     };
     let path = path
         .map(|path| match disk::prepare(&path) {
@@ -197,6 +197,7 @@ fn open(options: SqliteOptions) -> StoreResult<SqliteStore> {
         }),
         name: Arc::clone(&name),
         clock: options.clock,
+        events: Arc::default(),
     })
 }
 

@@ -29,6 +29,7 @@ impl SendMessages for SqliteStore {
                 .await?;
             sent.extend(done.unwrap_or_default());
         }
+        self.events.sent(queue, messages, &sent);
         Ok(sent)
     }
 }

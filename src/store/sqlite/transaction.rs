@@ -172,11 +172,12 @@ impl SqliteStore {
     pub(super) async fn transact_file<T: Send + 'static>(
         &self,
         operation: Operation,
+        options: TxOptions,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, Failure> + Send + 'static,
     ) -> StoreResult<T> {
         let (syncing, turn) = (Arc::clone(&self.syncing), self.turn.clone());
         let transaction = move |connection: &mut Connection| -> Result<T, Failure> {
-            syncing.set(connection, TxOptions::CHANGE)?;
+            syncing.set(connection, options)?;
             let tx = begin(connection, turn.as_deref())?;
             let done = work(&tx)?;
             tx.commit()?;

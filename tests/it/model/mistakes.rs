@@ -11,9 +11,9 @@ use dqhost::message::{
 };
 use dqhost::store::prelude::*;
 use dqhost::store::{
-    Advanced, Audit, AuditReport, Cancelled, Counts, DueAhead, Ended, HostInfo, LimitedReservation,
-    Limits, Overview, Page, Peer, Redriven, Rescheduled, Reservation, Retention, SeenHost, Settled,
-    Settlement, StoreResult, Subscription,
+    Advanced, Audit, AuditReport, Cancelled, Counts, DueAhead, Ended, EventBuffer, EventStream,
+    HostInfo, LimitedReservation, Limits, Overview, Page, Peer, Redriven, ReportCounts,
+    Rescheduled, Reservation, Retention, SeenHost, Settled, Settlement, StoreResult, Subscription,
 };
 
 use super::run::World;
@@ -242,6 +242,29 @@ impl Settle for Mistaken {
 
     fn can_send_along(&self, from: &QueueName, to: &QueueName) -> bool {
         self.inner.can_send_along(from, to)
+    }
+}
+
+#[async_trait]
+impl Events for Mistaken {
+    fn events(&self) -> &Arc<EventBuffer> {
+        self.inner.events()
+    }
+
+    async fn listened(&self, queues: &[QueueName]) -> StoreResult<Vec<QueueName>> {
+        self.inner.listened(queues).await
+    }
+
+    async fn publish_events(&self, queue: &QueueName, batches: &[String]) -> StoreResult<()> {
+        self.inner.publish_events(queue, batches).await
+    }
+
+    async fn report_events(&self, queue: &QueueName, counts: ReportCounts) -> StoreResult<()> {
+        self.inner.report_events(queue, counts).await
+    }
+
+    fn listen(self: Arc<Self>, queues: Vec<QueueName>, delayqueue: bool) -> EventStream {
+        Arc::clone(&self.inner).listen(queues, delayqueue)
     }
 }
 
