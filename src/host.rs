@@ -26,7 +26,9 @@ use self::slots::Slots;
 use crate::message::QueueName;
 use crate::runtime::Handler;
 use crate::spans::Spans;
-use crate::store::{HOST_SILENCE, HostInfo, Store, StoreError, StoreResult};
+use crate::store::{
+    HOST_SILENCE, HostInfo, Store, StoreError, StoreResult, flush_events, publish_events,
+};
 
 mod attempt_span;
 mod changes;
@@ -34,6 +36,7 @@ mod current_handler;
 mod drain;
 mod ended;
 mod error_backoff;
+mod events;
 mod finished;
 mod held;
 mod in_flight;
@@ -200,6 +203,9 @@ impl Host {
             sender: _sender,
         } = self;
         let _stop_handlers = StopHandlers(&queues);
+        let store = &queues.shared.store;
+        store.events().set_host(&queues.shared.config.host_id);
+        let _publishing = until_dropped(publish_events(store));
         let mut serving = AllServing::start(Arc::clone(&queues));
         {
             let until_empty = until_empty(&queues);
@@ -221,6 +227,7 @@ impl Host {
         let (id, names) = (&shared.config.host_id, queues.names());
         let left = names.iter().map(|queue| shared.store.leave(queue, id));
         let _ = tokio::time::timeout(RELEASE_LIMIT, join_all(left)).await;
+        flush_events(&**store).await;
         shared.totals.summary()
     }
 }
@@ -289,8 +296,13 @@ async fn is_drained(shared: &Shared, queue: &QueueName) -> StoreResult<bool> {
         return Ok(false);
     }
     // What was on its way to the dead letters arrives there before the host leaves.
-    while shared.store.advance(queue).await?.more {}
-    Ok(true)
+    loop {
+        let advanced = shared.store.advance(queue).await?;
+        events::advanced(&*shared.store, queue, &advanced);
+        if !advanced.more {
+            return Ok(true);
+        }
+    }
 }
 
 /// What the store itself will not do; whether it can be reached is the loop's to tell.

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use tokio::sync::watch;
 
 use super::queues::{HostQueues, ServedQueue};
-use super::{RELEASE_LIMIT, Stage, reached};
+use super::{RELEASE_LIMIT, Stage, events, reached};
 use crate::message::Claim;
 use crate::store::Settled;
 
@@ -71,6 +71,7 @@ async fn give_back(served: &ServedQueue, claims: Vec<Claim>) {
                 .filter(|answer| **answer == Settled::Done)
                 .count();
             shared.totals.released(done as u64);
+            events::given_back(served, &claims, &answers);
             tracing::info!(%queue, "{done} messages given back unhandled");
         }
         Ok(Err(error)) => tracing::warn!(%queue,

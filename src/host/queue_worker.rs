@@ -11,10 +11,10 @@ use super::attempt_span::AttemptSpan;
 use super::error_backoff::ErrorBackoff;
 use super::finished::Finished;
 use super::held::Held;
-use super::leases;
 use super::queues::ServedQueue;
 use super::timer::Timer;
 use super::work::{Slot, run};
+use super::{events, leases};
 use crate::message::{Claim, Delivery, QueueName};
 use crate::store::{Advanced, Reservation, Schedule, StoreResult};
 use crate::text::printable;
@@ -102,6 +102,8 @@ impl QueueWorker {
             tracing::info!(%queue, "{} leases have expired without an answer; their messages are to be \
                 retried, or dead when no retries are left", advanced.expired);
         }
+        let served = &self.served;
+        events::advanced(&*served.shared.store, &served.queue, advanced);
         // No hint is taken while the store is asked.
         self.schedule.advanced(advanced, self.schedule.hints());
     }
@@ -287,6 +289,7 @@ impl QueueWorker {
         let lease = served.settings.lease;
         let (in_flight_id, stop) = served.in_flight.add(&delivery, asked_at, lease);
         log_reserved(&served.queue, &delivery, asked_at);
+        events::started(&served, &delivery);
         if let Some(late) = lateness(&delivery) {
             served.times.was_late(late);
         }

@@ -9,7 +9,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::error_backoff::ErrorBackoff;
 use super::finished::Finished;
-use super::{ServedQueue, attempt_span, record, tell};
+use super::{ServedQueue, attempt_span, events, record, tell};
 use crate::store::{BATCH_MAX, Settled, StoreResult};
 use crate::verdict::Outcome;
 
@@ -84,6 +84,7 @@ async fn settle_batch(served: &ServedQueue, mut batch: Vec<Finished>) -> Vec<Fin
         if answer == Settled::Done {
             let is_last = finished.attempt >= finished.attempts_max;
             served.requeued.settled(&settlement, is_last);
+            events::settled(served, &finished, &settlement);
         }
         record::log(queue, &finished, &settlement, answer);
         if answer == Settled::Done && keep > 0 {
@@ -107,6 +108,7 @@ async fn release(served: &ServedQueue, batch: Vec<Finished>) {
         if answer == Settled::Done {
             shared.totals.released(1);
             served.requeued.released();
+            events::released(served, &finished);
         }
         record::log_released(queue, &finished, answer);
     }
