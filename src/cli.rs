@@ -37,6 +37,7 @@ mod dead;
 mod dead_try;
 mod dev;
 mod doctor;
+mod events;
 mod fail_if;
 mod folder;
 mod get;
@@ -56,6 +57,7 @@ mod move_queue;
 mod new;
 mod number;
 mod open;
+mod opened;
 mod outcome;
 mod page;
 mod passed_sockets;
@@ -131,6 +133,11 @@ enum Command {
     Get(get::GetArgs),
     /// List the messages in one state
     List(list::ListArgs),
+    /// Print what happens on queues, as JSON lines
+    ///
+    /// With --follow it prints what happens from now on, by all hosts, until it is stopped. It is best
+    /// effort: what is missing is a line with the event gap, as far as that is known.
+    Events(events::EventsArgs),
     /// Cancel waiting messages
     Cancel(cancel::CancelArgs),
     /// Change when waiting messages are due [default: now]
@@ -291,7 +298,11 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             return Exit::Failed.into();
         }
     };
-    let result = runtime.block_on(dispatch(cli, &config, sockets));
+    let result = runtime.block_on(async {
+        let result = dispatch(cli, &config, sockets).await;
+        opened::close_all().await;
+        result
+    });
     // A read of stdin cannot be interrupted and must not keep the program alive.
     runtime.shutdown_background();
     match result {
@@ -325,6 +336,7 @@ async fn dispatch(
         Some(Command::Stats(args)) => stats::stats(args).await,
         Some(Command::Get(args)) => get::get(args).await,
         Some(Command::List(args)) => list::list(args).await,
+        Some(Command::Events(args)) => events::events(args).await,
         Some(Command::Cancel(args)) => cancel::cancel(args).await,
         Some(Command::Reschedule(args)) => steer::reschedule(args).await,
         Some(Command::Purge(args)) => purge::purge(args).await,

@@ -15,7 +15,8 @@ pub use self::dead_try::{
     TriedLetter, call_of,
 };
 pub use self::ended::{
-    ended_ago, ended_candidates, ended_failure, ended_matches, ended_text, ended_took, how_ended,
+    ended_ago, ended_candidates, ended_events, ended_failure, ended_matches, ended_text,
+    ended_took, how_ended,
 };
 pub use self::filter::{Filter, FilterError};
 pub use self::groups::{Group, Trend};

@@ -35,7 +35,7 @@ Send:
 Look:
   top, keys               Open the dashboard without a host; list its keys
   stats                   Show how many messages are in each state
-  list, get               List the messages in one state; show one message
+  list, get, events       List messages in one state; show one; follow events
   dead list               List dead letters with their reasons
 Steer:
   pause, resume, purge    Pause or resume a queue; remove its waiting messages

@@ -62,6 +62,11 @@ pub(super) struct UpArgs {
     /// Refuse to start if the handler of any queue cannot be loaded
     #[arg(long, env = "DQHOST_STRICT", value_parser = clap::builder::BoolishValueParser::new())]
     pub strict: bool,
+    /// Report events to the monitors of a delayqueue
+    ///
+    /// They are published in Redis in its format, whether a monitor is there or not.
+    #[arg(long, env = "DQHOST_REPORT_EVENTS", value_parser = clap::builder::BoolishValueParser::new())]
+    pub report_events: bool,
     #[command(flatten)]
     pub log: LogArgs,
     /// Print log lines instead of opening the dashboard

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 
+use super::opened::opened;
 use super::{SettingsArgs, StoreArgs, Usage, folder};
 use crate::message::QueueName;
 use crate::store::address::{self, Endpoints, StoreAddress, StoreSettings};
@@ -135,7 +136,7 @@ pub(super) async fn store_noting(
         Some(address) => {
             let mut settings = settings(&address, &args.settings, missing)?;
             settings.access.endpoints = endpoints.clone();
-            Ok(address::open(&address, settings).await?)
+            opened(&address, settings).await
         }
         None => at(&default_file()?, &args.settings, Missing::Make).await,
     }
@@ -148,9 +149,8 @@ pub(super) async fn existing(args: &StoreArgs) -> anyhow::Result<Option<Arc<dyn 
         (Some(address), _) => address,
         (None, Some(folder)) => StoreAddress::File(folder.join(DEFAULT_FILE)),
     };
-    at(&address, &args.settings, Missing::Refuse)
-        .await
-        .map(Some)
+    let settings = settings(&address, &args.settings, Missing::Refuse)?;
+    Ok(Some(address::open(&address, settings).await?))
 }
 
 /// Refuses flags that name a store where `flag`, which would use it, is not given.
@@ -181,7 +181,7 @@ pub(super) async fn host_store(
     }
     let mut settings = settings(&address, &args.settings, Missing::Make)?;
     settings.access.endpoints = endpoints;
-    Ok(address::open(&address, settings).await?)
+    opened(&address, settings).await
 }
 
 /// Opens the store of a host once more, for what works beside it: neither waits for the requests of the
@@ -195,7 +195,11 @@ pub(super) async fn beside(
         Some(address) => address,
         None => default_file()?,
     };
-    at(&address, &args.settings, Missing::Make).await
+    let store = at(&address, &args.settings, Missing::Make).await?;
+    if host.events().reports() {
+        store.events().report_to_delayqueue();
+    }
+    Ok(store)
 }
 
 /// Says it when a queue looks empty only because its keys are named in another way. A user who may not
@@ -234,7 +238,28 @@ pub(super) async fn at(
     args: &SettingsArgs,
     missing: Missing,
 ) -> anyhow::Result<Arc<dyn Store>> {
-    Ok(address::open(address, settings(address, args, missing)?).await?)
+    opened(address, settings(address, args, missing)?).await
+}
+
+/// Reports what happens to the monitors of a delayqueue as well, if that is asked for.
+pub(super) fn report_events(
+    is_asked: bool,
+    args: &StoreArgs,
+    store: &Arc<dyn Store>,
+) -> anyhow::Result<()> {
+    if !is_asked {
+        return Ok(());
+    }
+    if !matches!(named_or_default(args)?, StoreAddress::Redis(_)) {
+        return Err(Usage(
+            "--report-events is for the monitors of a delayqueue, which are in Redis, and the store is \
+             not: leave it out, or name another store"
+                .to_owned(),
+        )
+        .into());
+    }
+    store.events().report_to_delayqueue();
+    Ok(())
 }
 
 pub(super) fn settings(

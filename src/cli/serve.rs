@@ -22,6 +22,11 @@ const PORT: u16 = 7420;
 pub(super) struct ServeArgs {
     #[command(flatten)]
     listen: ListenArgs,
+    /// Report events to the monitors of a delayqueue
+    ///
+    /// They are published in Redis in its format, whether a monitor is there or not.
+    #[arg(long, env = "DQHOST_REPORT_EVENTS", value_parser = clap::builder::BoolishValueParser::new())]
+    report_events: bool,
     #[command(flatten)]
     traces: TraceArgs,
     #[command(flatten)]
@@ -49,7 +54,12 @@ pub(super) async fn serve(args: ServeArgs, sockets: PassedSockets) -> anyhow::Re
     signals::listen(stage, on_signal)?;
     let spans = args.traces.spans(&uuid::Uuid::new_v4().to_string())?;
     let store = args.store;
-    let store = async move { open::store(&store, Missing::Make).await };
+    let report_events = args.report_events;
+    let store = async move {
+        let opened = open::store(&store, Missing::Make).await?;
+        open::report_events(report_events, &store, &opened)?;
+        Ok(opened)
+    };
     let listening = listen::start(listen, store, None, spans.clone()).await?;
     let status = format!("serving the HTTP API at {}", listening.address());
     let progress = listening.progress();

@@ -147,6 +147,18 @@ fn left_out(plans: &[Plan], served: &[Served]) -> Vec<QueueName> {
     queues.filter(is_left_out).cloned().collect()
 }
 
+/// The store of the host, with which its handlers can do what they may.
+async fn open_store(
+    args: &UpArgs,
+    plans: &[Plan],
+    endpoints: &Endpoints,
+) -> anyhow::Result<Arc<dyn Store>> {
+    let store = open::host_store(&args.store, endpoints.clone()).await?;
+    open::report_events(args.report_events, &args.store, &store)?;
+    check_sends(&*store, plans)?;
+    Ok(store)
+}
+
 async fn snapshot(args: &UpArgs, config: &Config) -> anyhow::Result<Exit> {
     log::to_stderr("warn", false)?;
     let store = open::host_store(&args.store, Endpoints::default()).await?;
@@ -180,8 +192,7 @@ pub(super) async fn up(
         plans,
         served,
     } = load(&args, config, &endpoints)?;
-    let store = open::host_store(&args.store, endpoints.clone()).await?;
-    check_sends(&*store, &plans)?;
+    let store = open_store(&args, &plans, &endpoints).await?;
     let threads = Threads::start()?;
     let workers = threads.workers().context("no threads for the handlers")?;
     let names = |served: &Served| (served.queue.clone(), served.handler.digest().to_owned());

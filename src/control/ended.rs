@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::filter::Filter;
 use super::prefix::{CANDIDATES_MAX, Candidates, PREFIX_LOOKED_AT_MAX, UUID_LEN};
 use crate::message::{Attempt, HistoryEntry, MessageId, QueueName, Record, State};
-use crate::store::{BATCH_MAX, End, Ended, Store, StoreResult};
+use crate::store::{BATCH_MAX, End, Ended, Event, EventKind, Heard, Store, StoreResult};
 use crate::text::{human_duration, printable};
 
 /// Calls `look` with each page, latest first, until it has what it looks for.
@@ -36,6 +36,33 @@ pub async fn how_ended(
         page.into_iter().find(|ended| ended.id == *id)
     })
     .await
+}
+
+/// How the latest messages ended, as events: oldest first, as far as it is kept.
+pub async fn ended_events(store: &dyn Store, queue: &QueueName) -> StoreResult<Vec<Heard>> {
+    let mut all = store.ended(queue, 0, BATCH_MAX).await?;
+    all.reverse();
+    let some = |text: String| (!text.is_empty()).then_some(text);
+    let event = |ended: Ended| Heard {
+        queue: Some(queue.clone()),
+        is_delayqueue: false,
+        event: Event {
+            at_ms: ended.at_ms,
+            attempt: Some(ended.attempt),
+            host: some(ended.host),
+            duration_ms: Some(ended.duration_ms),
+            class: some(ended.class),
+            reason: some(ended.reason),
+            ..Event::of(
+                match ended.end {
+                    End::Acked => EventKind::Acked,
+                    End::Died => EventKind::Dead,
+                },
+                &ended.id,
+            )
+        },
+    };
+    Ok(all.into_iter().map(event).collect())
 }
 
 /// The ids that begin so, which are UUIDs, among those of which it is kept how they ended.

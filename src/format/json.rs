@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::time::rfc3339;
 use crate::message::{QueueName, RETRIES_MAX, Record, Sent, State};
-use crate::store::{Ended, Overview, SeenHost};
+use crate::store::{Ended, Heard, Overview, SeenHost};
 use crate::text::printable_json;
 
 /// JSON as it is printed.
@@ -73,6 +73,19 @@ pub(crate) fn ended(ended: &Ended) -> Value {
         "class": some(&ended.class),
         "reason": some(&ended.reason),
     })
+}
+
+/// Something that happened.
+pub(crate) fn event(heard: &Heard) -> Value {
+    let mut value = json!(heard.event);
+    value["at"] = json!(rfc3339(heard.event.at_ms));
+    if let Some(queue) = &heard.queue {
+        value["queue"] = json!(queue);
+    }
+    if heard.is_delayqueue {
+        value["source"] = json!("delayqueue");
+    }
+    value
 }
 
 /// A record as JSON: the payload as text when it is text, else as base64. `send --ndjson` takes it.

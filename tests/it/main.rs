@@ -28,6 +28,7 @@ mod docs;
 mod doctor;
 mod dropped;
 mod ended;
+mod events;
 mod examples;
 mod expiry;
 mod fair;
