@@ -32,6 +32,7 @@ mod access;
 mod answer;
 mod body;
 mod clients;
+mod events;
 mod get;
 mod guard;
 mod health;
@@ -91,6 +92,8 @@ struct Shared {
     webhook_bodies: BodyMemory,
     max_payload: usize,
     clients: Clients,
+    /// Those that listen to events.
+    listeners: Clients,
     bodies: BodyMemory,
     host: Option<HostView>,
     spans: Spans,
@@ -120,6 +123,7 @@ impl HttpApi {
             ),
             max_payload: self.max_payload,
             clients: Clients::default(),
+            listeners: Clients::of_listeners(),
             bodies: BodyMemory::default(),
             host: self.host,
             spans: self.spans,
@@ -183,6 +187,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/", get(page::page))
         .route("/stats", get(queues::all_stats))
         .route("/queues/{queue}/stats", get(queues::stats))
+        .route("/queues/{queue}/events", get(events::events))
         .route("/queues/{queue}/pause", post(queues::pause))
         .route("/queues/{queue}/resume", post(queues::resume))
         .route("/queues/{queue}/messages", get(list::list).post(send::send))

@@ -13,6 +13,10 @@ const REQUESTS_MAX: usize = 256;
 const REQUESTS_OF_ONE_MAX: usize = 128;
 const UNSIGNED_OF_ONE_MAX: usize = 16;
 
+/// Streams of events at a time, in all and of one client.
+const LISTENERS_MAX: usize = 32;
+const LISTENERS_OF_ONE_MAX: usize = 8;
+
 /// Who asks: the name of a token, or where a request without one comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum ClientKey {
@@ -22,18 +26,44 @@ pub(super) enum ClientKey {
     Unsigned(Peer),
 }
 
-impl ClientKey {
-    fn max(&self) -> usize {
-        match self {
-            Self::Token(_) | Self::Peer(_) => REQUESTS_OF_ONE_MAX,
-            Self::Unsigned(_) => UNSIGNED_OF_ONE_MAX,
+/// What is counted, and how many there may be.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    what: &'static str,
+    all: usize,
+    of_one: usize,
+    unsigned: usize,
+}
+
+impl Limits {
+    fn of(self, key: &ClientKey) -> usize {
+        match key {
+            ClientKey::Token(_) | ClientKey::Peer(_) => self.of_one,
+            ClientKey::Unsigned(_) => self.unsigned,
         }
     }
 }
 
 /// The requests under way.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Clients(Arc<Mutex<Counts>>);
+#[derive(Debug, Clone)]
+pub(super) struct Clients {
+    counts: Arc<Mutex<Counts>>,
+    limits: Limits,
+}
+
+impl Default for Clients {
+    fn default() -> Self {
+        Self {
+            counts: Arc::default(),
+            limits: Limits {
+                what: "requests",
+                all: REQUESTS_MAX,
+                of_one: REQUESTS_OF_ONE_MAX,
+                unsigned: UNSIGNED_OF_ONE_MAX,
+            },
+        }
+    }
+}
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -49,24 +79,38 @@ pub(super) struct UnderWay {
 }
 
 impl Clients {
+    /// Of those that listen to events: each takes a connection to the store.
+    pub(super) fn of_listeners() -> Self {
+        Self {
+            counts: Arc::default(),
+            limits: Limits {
+                what: "streams of events",
+                all: LISTENERS_MAX,
+                of_one: LISTENERS_OF_ONE_MAX,
+                unsigned: 0,
+            },
+        }
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Counts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a request, unless there are too many.
     pub(super) fn begin(&self, key: ClientKey) -> Result<UnderWay, Problem> {
         let mut counts = self.lock();
         let of_one = counts.by_client.get(&key).copied().unwrap_or(0);
-        if of_one >= key.max() {
+        let what = self.limits.what;
+        if of_one >= self.limits.of(&key) {
             return Err(Problem::try_again(
                 StatusCode::TOO_MANY_REQUESTS,
-                format!("{of_one} requests of this client are under way, which is the limit"),
+                format!("{of_one} {what} of this client are under way, which is the limit"),
             ));
         }
-        if counts.all >= REQUESTS_MAX {
+        if counts.all >= self.limits.all {
             return Err(Problem::try_again(
                 StatusCode::SERVICE_UNAVAILABLE,
-                format!("{REQUESTS_MAX} requests are under way, which is the limit"),
+                format!("{} {what} are under way, which is the limit", counts.all),
             ));
         }
         counts.all += 1;

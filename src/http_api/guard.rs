@@ -120,7 +120,8 @@ fn admit(shared: &Shared, request: &mut Request) -> Result<UnderWay, Problem> {
         None if is_signed => ClientKey::Unsigned(peer),
         None => ClientKey::Peer(peer),
     };
-    let under_way = shared.clients.begin(key)?;
+    let under_way = shared.clients.begin(key.clone())?;
+    request.extensions_mut().insert(key);
     if !is_signed {
         // Whoever may only sign is no client that may do anything else.
         request.extensions_mut().insert(Client(grant));

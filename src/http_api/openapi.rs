@@ -6,7 +6,9 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{Modify, OpenApi};
 
-use super::{answer, get, health, list, messages, metrics, queues, schemas, send, webhooks};
+use super::{
+    answer, events, get, health, list, messages, metrics, queues, schemas, send, webhooks,
+};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -26,6 +28,7 @@ use super::{answer, get, health, list, messages, metrics, queues, schemas, send,
         messages::delete_dead,
         queues::all_stats,
         queues::stats,
+        events::events,
         queues::pause,
         queues::resume,
         metrics::metrics,

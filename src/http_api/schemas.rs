@@ -103,6 +103,38 @@ pub(super) struct Ended {
     reason: Option<String>,
 }
 
+/// Something that happened on a queue: the data of a server-sent event. It has the fields that apply.
+#[derive(ToSchema)]
+#[expect(clippy::struct_field_names, reason = "the names of the JSON")]
+pub(super) struct Event {
+    /// What happened, such as `sent`, `started`, `acked` or `gap`.
+    event: String,
+    /// Unix milliseconds, by the clock of whoever tells it.
+    at_ms: u64,
+    /// The same in RFC 3339.
+    at: String,
+    /// The queue; absent for a gap that may concern any.
+    queue: Option<String>,
+    /// The message; absent for what concerns several, or the queue.
+    id: Option<String>,
+    /// How many messages, if there may be several.
+    count: Option<u64>,
+    /// The number of the attempt.
+    attempt: Option<u32>,
+    /// The host that tells it.
+    host: Option<String>,
+    /// How long the handler ran.
+    duration_ms: Option<u64>,
+    /// When the message is due, if not at once.
+    due_at_ms: Option<u64>,
+    /// What kind of end a failed attempt was.
+    class: Option<String>,
+    /// Why it failed, in words.
+    reason: Option<String>,
+    /// The id under which a dead letter was sent again.
+    new_id: Option<String>,
+}
+
 /// A message, or how it ended.
 #[derive(ToSchema)]
 #[serde(untagged)]

@@ -128,6 +128,8 @@ fn what_schemathesis_makes_of_the_document_is_answered_as_it_says() {
         .current_dir(&folder)
         .env("NO_PROXY", "*")
         .args(["run", &format!("http://{}/openapi.json", api.at)])
+        // A stream has no end.
+        .args(["--exclude-path", "/queues/{queue}/events"])
         // What is valid by its shape may still be refused: a time that is none, or two times at once.
         .args(["--exclude-checks", "positive_data_acceptance"])
         .args(["--max-examples", "20", "--seed", "1", "--no-color"])
