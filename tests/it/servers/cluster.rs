@@ -2,6 +2,8 @@
 //! and the loss of a node.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dqhost::store::redis::{RedisOptions, RedisStore};
@@ -158,6 +160,42 @@ fn wait_until_empty(url: &str, queue: &str) -> Value {
             .all(|state| counts[state] == 0)
             .then_some(counts)
     })
+}
+
+#[test]
+fn events_reach_listeners_wherever_their_queue_is() {
+    let cluster = Cluster::start(0);
+    let queues = ["a", "b", "c", "d"];
+    let owners: BTreeSet<usize> = queues.iter().map(|q| owner(&cluster.slot(q))).collect();
+    assert!(owners.len() > 1, "they are on several nodes");
+    for queue in queues {
+        sent(&cluster.nodes[0].url(), queue).unwrap();
+    }
+    let args = ["events", "--follow", "a", "b", "c", "d"];
+    let mut command = dqhost(Some(&cluster.nodes[1].url()), &args);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut heard = BufReader::new(child.stdout.take().unwrap()).lines();
+    for queue in queues {
+        let node = &cluster.nodes[owner(&cluster.slot(queue))];
+        let key = format!("{{dp:{queue}}}:listeners");
+        eventually("somebody listens", || {
+            (node.command::<u64>(&["EXISTS", &key]) == 1).then_some(())
+        });
+    }
+    let noop = guest("noop").display().to_string();
+    let mut args = vec!["--handler", &noop, "--exit-when-empty"];
+    args.extend(queues.iter().flat_map(|queue| ["--queue", queue]));
+    run(Some(&cluster.nodes[2].url()), &args, 0);
+    let mut acked = BTreeSet::new();
+    while acked.len() < queues.len() {
+        let line: Value = serde_json::from_str(&heard.next().unwrap().unwrap()).unwrap();
+        if line["event"] == "acked" {
+            acked.insert(line["queue"].as_str().unwrap().to_owned());
+        }
+    }
+    assert_eq!(acked, queues.map(str::to_owned).into());
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 #[test]
