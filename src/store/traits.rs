@@ -16,9 +16,7 @@ use crate::message::{Claim, Delivery, Due, MessageId, NewMessage, QueueName, Rec
 
 /// A place that keeps messages and moves them through the pipeline.
 ///
-/// In the life of a message: [`send`](Self::send), [`advance`](Self::advance),
-/// [`reserve`](Self::reserve), [`extend`](Self::extend), [`settle`](Self::settle) or
-/// [`release`](Self::release); beside it what operators ask for.
+/// In the life of a message: `send`, `advance`, `reserve`, `extend`, then `settle` or `release`.
 pub trait Store:
     SendMessages
     + Advance
@@ -122,9 +120,7 @@ pub trait Deliver: Send + Sync + 'static {
 
     /// Subscribes to hints that a message may have become ready in one of these queues sooner than the
     /// caller knew. To be called in a Tokio runtime.
-    ///
-    /// A hint may come without need. It may be lost when it does not reach this process, so callers
-    /// also [`advance`](Advance::advance) at least once in a fixed time, which repairs that.
+    /// A hint may come without need, or be lost. So callers [`advance`](Advance::advance) in between.
     fn subscribe(&self, queues: &[QueueName]) -> Subscription;
 }
 
@@ -148,14 +144,21 @@ pub trait Settle: Send + Sync + 'static {
     /// Keeps how messages ended, oldest first, each with how long ago that was, for [`Inspect::ended`].
     ///
     /// After: at least the latest `keep` of the queue are kept; a file may keep the rest of the call that
-    /// brought the oldest of them. With zero nothing is changed. It is a call of its own, so that no
-    /// settlement waits for it or fails with it. What a crash before it has lost is shown no more, and
-    /// nothing else depends on it.
+    /// brought the oldest of them. With zero nothing is changed. No settlement waits for it or fails with
+    /// it. What a crash before it has lost is shown no more.
     async fn keep_ended(
         &self,
         queue: &QueueName,
         ended: &[(Ended, Duration)],
         keep: usize,
+    ) -> StoreResult<()>;
+
+    /// Keeps what handlers returned, oldest first: the latest [`BATCH_MAX`] of the queue, within `bytes_max`.
+    async fn keep_results(
+        &self,
+        queue: &QueueName,
+        results: &[(MessageId, Vec<u8>)],
+        bytes_max: usize,
     ) -> StoreResult<()>;
 
     /// Whether an ack of a message of `from` can carry messages to `to` in one step.
@@ -195,9 +198,8 @@ pub trait Inspect: Send + Sync + 'static {
     async fn overview(&self, queue: &QueueName) -> StoreResult<Overview>;
 
     /// How many pending messages fall due in each of the next `spans` spans of this length, at least a
-    /// millisecond each and [`DUE_SPANS_MAX`](super::DUE_SPANS_MAX) at most. Its cost has a bound: a file counts up to 10,000
+    /// millisecond each and [`DUE_SPANS_MAX`](super::DUE_SPANS_MAX) at most. A file counts up to 10,000
     /// messages in a span and then says that there are more. All zero for a queue that is not there.
-    /// Changes meanwhile may be in one part and not in another.
     async fn due_ahead(
         &self,
         queue: &QueueName,
@@ -208,9 +210,8 @@ pub trait Inspect: Send + Sync + 'static {
     /// All that is known of one message, or none.
     async fn get(&self, queue: &QueueName, id: &MessageId) -> StoreResult<Option<Record>>;
 
-    /// A page of the messages in one state, without their payloads' bytes beyond
-    /// `payload_max` each: dead letters latest first, pending and unack by time, ready and retry
-    /// next out first. At most [`BATCH_MAX`].
+    /// A page of the messages in one state, without their payloads' bytes beyond `payload_max` each: dead letters
+    /// latest first, pending and unack by time, ready and retry next out first. At most [`BATCH_MAX`].
     async fn list(&self, queue: &QueueName, state: State, page: Page) -> StoreResult<Vec<Record>>;
 
     /// The same, and where the page has ended. With such an end it begins behind that, and `page.offset` counts
@@ -227,6 +228,9 @@ pub trait Inspect: Send + Sync + 'static {
         let _ = behind;
         Ok((self.list(queue, state, page).await?, None))
     }
+
+    /// What the handler of a message returned, as far as it is [kept](Settle::keep_results).
+    async fn result(&self, queue: &QueueName, id: &MessageId) -> StoreResult<Option<Vec<u8>>>;
 
     /// How the latest messages of the queue ended, as far as hosts have [kept](Settle::keep_ended) it:
     /// latest first, from `offset` on, at most `limit` and [`BATCH_MAX`]. Empty behind the last.
@@ -287,9 +291,8 @@ pub trait Manage: Send + Sync + 'static {
         due: Due,
     ) -> StoreResult<Vec<Rescheduled>>;
 
-    /// Stops giving out the queue's messages on every host, or resumes it and wakes the hosts. What
-    /// is said last holds, also after a restart of hosts and store; a repeat changes nothing. The
-    /// queue is made when it is not there yet.
+    /// Stops giving out the queue's messages on every host, or resumes it and wakes the hosts. What is said
+    /// last holds, also after a restart. The queue is made when it is not there yet.
     ///
     /// While it is paused `reserve` answers nothing; what is in flight is finished, and all else goes
     /// on. In Redis a delayqueue (Go) consumer of the queue knows nothing of this and goes on.
@@ -367,8 +370,7 @@ pub trait Transfer: Send + Sync + 'static {
     ) -> StoreResult<()>;
 
     /// Puts a mark where every store that shares messages or payloads with this one sees it, or takes it
-    /// away again. Returns true when it took one away. A mark vanishes by itself, after four seconds at
-    /// the earliest.
+    /// away. Returns true when it took one away. A mark vanishes by itself, after four seconds or later.
     async fn mark(&self, queue: &QueueName, mark: &str, is_put: bool) -> StoreResult<bool>;
 }
 
@@ -378,10 +380,9 @@ pub trait AuditQueues: Send + Sync + 'static {
     /// Cross-checks all that is kept of a queue's messages and reports inconsistencies. Repairs them
     /// if asked to, and makes a dead letter of what can be no message any more.
     ///
-    /// Made for a queue that is in use: it reads and repairs in bounded steps, and a finding is
-    /// something that was wrong at one moment. What others change meanwhile is neither a finding nor
-    /// overwritten: each repair looks again, and does nothing where anything is not as it was found.
-    /// A lease that runs is never broken. What others have settled before its repair is not counted.
+    /// Made for a queue that is in use: it reads and repairs in bounded steps. What others change
+    /// meanwhile is neither a finding nor overwritten: each repair looks again, and does nothing where
+    /// anything is not as it was found. A lease that runs is never broken.
     ///
     /// After a repair: each message is in one state, with its payload unless it is dead or moving,
     /// and no payload that was there is gone. Each message's repair is one step, so that after a

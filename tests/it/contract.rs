@@ -162,6 +162,7 @@ macro_rules! contract {
                 ended: the_latest_are_told_and_the_oldest_forgotten,
                 ended: what_ended_is_told_as_it_was_and_when_by_the_clock_of_the_store,
                 ended: nothing_is_kept_where_nothing_is_to_be_kept,
+                ended: the_latest_results_are_kept_within_so_many_bytes,
                 hosts: hosts_are_seen_until_they_leave,
                 hosts: hosts_tell_how_long_ago_they_were_seen,
                 inspect: an_overview_tells_how_a_queue_stands,

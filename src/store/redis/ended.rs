@@ -6,7 +6,7 @@ use redis::Value;
 
 use super::decode::text;
 use super::inspect::command;
-use super::{QueueName, RedisStore, StoreResult, ms, scripts};
+use super::{MessageId, QueueName, RedisStore, StoreResult, ms, scripts};
 use crate::store::{BATCH_MAX, Ended, Operation};
 
 impl RedisStore {
@@ -25,6 +25,27 @@ impl RedisStore {
             command.arg(keep);
             for (ended, ago) in step {
                 command.arg(ms(*ago)).arg(ended.json());
+            }
+            let _kept: i64 = self.one(&self.work, Operation::KeepEnded, command).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn write_results(
+        &self,
+        queue: &QueueName,
+        results: &[(MessageId, Vec<u8>)],
+        bytes_max: usize,
+    ) -> StoreResult<()> {
+        if bytes_max == 0 {
+            return Ok(());
+        }
+        let k = self.keys(queue);
+        for step in results.chunks(BATCH_MAX) {
+            let mut command = scripts::KEEP_RESULTS.call(&k, scripts::NO_MORE);
+            command.arg(bytes_max);
+            for (id, bytes) in step {
+                command.arg(id.as_str()).arg(bytes);
             }
             let _kept: i64 = self.one(&self.work, Operation::KeepEnded, command).await?;
         }

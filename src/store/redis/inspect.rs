@@ -116,6 +116,12 @@ impl Inspect for RedisStore {
         self.records(&k, entries, payloads).await
     }
 
+    async fn result(&self, queue: &QueueName, id: &MessageId) -> StoreResult<Option<Vec<u8>>> {
+        let mut get = command("HGET", &self.keys(queue).results);
+        get.arg(id.as_str());
+        self.one(&self.work, Operation::Get, get).await
+    }
+
     async fn ended(
         &self,
         queue: &QueueName,

@@ -25,7 +25,7 @@ pub(super) const HOLDERS: [(&str, &str); 8] = [
 ];
 
 /// The others, whose type is known.
-const OTHERS: [(&str, &str); 18] = [
+const OTHERS: [(&str, &str); 20] = [
     ("dedup", "zset"),
     ("hosts", "zset"),
     ("hosts:info", "hash"),
@@ -35,6 +35,8 @@ const OTHERS: [(&str, &str); 18] = [
     ("history", "hash"),
     ("stats", "hash"),
     ("ended", "list"),
+    ("results", "hash"),
+    ("results:order", "list"),
     ("limits", "zset"),
     ("limited", "zset"),
     ("limited:at", "hash"),
@@ -46,12 +48,10 @@ const OTHERS: [(&str, &str); 18] = [
     ("moving:peer", "hash"),
 ];
 
-/// What matches the ends of all keys in [`HOLDERS`], and of few payloads: there can be very many of
-/// those.
+/// What matches the ends of all keys in [`HOLDERS`], and of few payloads, which can be very many.
 const HOLDER_PATTERN: &str = "[prugdm][eano]*";
 
-/// The first part of the keys of a queue: `dp`, unless a delayqueue uses `UseCustomPrefix`. 1 to 64
-/// letters, digits, dots, underscores, dashes, colons and slashes, which do not start with `dqhost`.
+/// The first part of the keys of a queue: `dp`, unless a delayqueue uses `UseCustomPrefix`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyPrefix(String);
 
@@ -223,6 +223,10 @@ pub(super) struct Keys {
     pub stats: String,
     /// list: how messages ended, latest first.
     pub ended: String,
+    /// hash: id -> what its handler returned.
+    pub results: String,
+    /// list: size and id of each result, latest first.
+    pub results_order: String,
     /// zset: id -> unix seconds until which a send with it finds it there.
     pub dedup: String,
     /// zset: id -> unix seconds since which it is moving to or from another store.
@@ -279,6 +283,8 @@ impl Keys {
             "dead" => |k| &k.dead,
             "stats" => |k| &k.stats,
             "ended" => |k| &k.ended,
+            "results" => |k| &k.results,
+            "results:order" => |k| &k.results_order,
             "dedup" => |k| &k.dedup,
             "moving" => |k| &k.moving,
             "moving:was" => |k| &k.moving_was,
@@ -325,6 +331,8 @@ impl Keys {
             dead: key("dead"),
             stats: key("stats"),
             ended: key("ended"),
+            results: key("results"),
+            results_order: key("results:order"),
             dedup: key("dedup"),
             moving: key("moving"),
             moving_was: key("moving:was"),

@@ -145,6 +145,7 @@ scripts! {
     NACK = "nack";
     REJECT = "reject";
     KEEP_ENDED = "keep_ended";
+    KEEP_RESULTS = "keep_results";
     EXTEND = "extend";
     RELEASE = "release";
     COLLECT_GARBAGE = "collect_garbage";

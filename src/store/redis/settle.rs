@@ -13,8 +13,8 @@ use super::decode::{decode, settled, unexpected};
 use super::keys::Keys;
 use super::transport::faults::is_full;
 use super::{
-    Claim, NewMessage, QueueName, RedisStore, Settled, Settlement, StoreError, StoreResult, ms,
-    scripts,
+    Claim, MessageId, NewMessage, QueueName, RedisStore, Settled, Settlement, StoreError,
+    StoreResult, ms, scripts,
 };
 use crate::store::common::{by_queue, outbox, settle_steps};
 
@@ -58,6 +58,15 @@ impl Settle for RedisStore {
         keep: usize,
     ) -> StoreResult<()> {
         self.write_ended(queue, ended, keep).await
+    }
+
+    async fn keep_results(
+        &self,
+        queue: &QueueName,
+        results: &[(MessageId, Vec<u8>)],
+        bytes_max: usize,
+    ) -> StoreResult<()> {
+        self.write_results(queue, results, bytes_max).await
     }
 
     fn can_send_along(&self, from: &QueueName, to: &QueueName) -> bool {

@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
 use super::error::Failure;
 use super::queue::{QueueRow, QueueTx, signed, text};
-use crate::store::Ended;
+use crate::message::MessageId;
 use crate::store::common::ms;
+use crate::store::{BATCH_MAX, Ended};
 
 /// One step: these, oldest first, each with how long ago it ended.
 pub(super) fn keep(
@@ -61,4 +62,51 @@ pub(super) fn list(
         }
     }
     Ok(found)
+}
+
+/// One step: these, oldest first.
+pub(super) fn keep_results(
+    tx: &mut QueueTx<'_>,
+    results: &[(MessageId, Vec<u8>)],
+    bytes_max: usize,
+) -> Result<(), Failure> {
+    let mut insert = tx
+        .tx
+        .prepare_cached("INSERT INTO results (queue, id, bytes) VALUES (?1, ?2, ?3)")?;
+    for (id, bytes) in results {
+        insert.execute(params![tx.row.id, id.as_str(), bytes])?;
+    }
+    let mut sizes = tx.tx.prepare_cached(
+        "SELECT seq, length(bytes) FROM results WHERE queue = ?1 ORDER BY seq DESC",
+    )?;
+    let mut rows = sizes.query([tx.row.id])?;
+    let (mut count, mut left) = (0, bytes_max);
+    while let Some(row) = rows.next()? {
+        let seq: i64 = row.get(0)?;
+        let size = usize::try_from(row.get::<_, i64>(1)?).unwrap_or(usize::MAX);
+        count += 1;
+        if size > left || count > BATCH_MAX {
+            drop(rows);
+            tx.tx
+                .prepare_cached("DELETE FROM results WHERE queue = ?1 AND seq <= ?2")?
+                .execute(params![tx.row.id, seq])?;
+            break;
+        }
+        left -= size;
+    }
+    Ok(())
+}
+
+/// What the handler of a message returned.
+pub(super) fn result(
+    connection: &Connection,
+    row: &QueueRow,
+    id: &MessageId,
+) -> rusqlite::Result<Option<Vec<u8>>> {
+    connection
+        .prepare_cached(
+            "SELECT bytes FROM results WHERE queue = ?1 AND id = ?2 ORDER BY seq DESC LIMIT 1",
+        )?
+        .query_row(params![row.id, id.as_str()], |row| row.get(0))
+        .optional()
 }

@@ -86,6 +86,14 @@ impl Inspect for SqliteStore {
         Ok(listed.await?.unwrap_or_default())
     }
 
+    async fn result(&self, queue: &QueueName, id: &MessageId) -> StoreResult<Option<Vec<u8>>> {
+        let id = id.clone();
+        let result = self.read_queue(Operation::Get, queue, move |connection, row| {
+            ended::result(connection, row, &id)
+        });
+        Ok(result.await?.flatten())
+    }
+
     async fn ended(
         &self,
         queue: &QueueName,

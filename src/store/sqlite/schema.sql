@@ -143,3 +143,12 @@ CREATE TABLE events (
   at_ms INTEGER NOT NULL,
   lines TEXT NOT NULL                   -- a batch of events, one JSON object a line
 ) STRICT;
+
+-- What handlers returned, the latest of each queue, for people: nothing depends on it.
+CREATE TABLE results (
+  seq   INTEGER PRIMARY KEY,
+  queue INTEGER NOT NULL REFERENCES queues,
+  id    TEXT NOT NULL,
+  bytes BLOB NOT NULL
+) STRICT;
+CREATE INDEX results_of ON results (queue, id);

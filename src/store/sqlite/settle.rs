@@ -9,7 +9,7 @@ use super::error::Failure;
 use super::queue::{QueueTx, code, signed, text, waiting_state};
 use super::transaction::TxOptions;
 use super::{DiskReserve, SqliteStore, ended, send};
-use crate::message::{Attempt, Claim, Outgoing, QueueName, State};
+use crate::message::{Attempt, Claim, MessageId, Outgoing, QueueName, State};
 use crate::store::common::{append_history, by_queue, ms, settle_steps};
 use crate::store::{BATCH_MAX, Ended, Operation, Settle, Settled, Settlement, StoreResult};
 
@@ -244,6 +244,24 @@ impl Settle for SqliteStore {
         for step in ended.chunks(BATCH_MAX) {
             let step = step.to_vec();
             let work = move |tx: &mut QueueTx<'_>| ended::keep(tx, &step, keep);
+            self.transact(Operation::KeepEnded, queue, TxOptions::PASSING, work)
+                .await?;
+        }
+        Ok(())
+    }
+
+    async fn keep_results(
+        &self,
+        queue: &QueueName,
+        results: &[(MessageId, Vec<u8>)],
+        bytes_max: usize,
+    ) -> StoreResult<()> {
+        if bytes_max == 0 {
+            return Ok(());
+        }
+        for step in results.chunks(BATCH_MAX) {
+            let step = step.to_vec();
+            let work = move |tx: &mut QueueTx<'_>| ended::keep_results(tx, &step, bytes_max);
             self.transact(Operation::KeepEnded, queue, TxOptions::PASSING, work)
                 .await?;
         }

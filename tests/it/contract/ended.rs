@@ -87,3 +87,49 @@ pub(crate) async fn nothing_is_kept_where_nothing_is_to_be_kept(store: &dyn Stor
     keep(store, [], 10).await;
     assert_eq!(ids(store, 0, 10).await, [1]);
 }
+
+async fn keep_results(store: &dyn Store, results: &[(&str, &[u8])], bytes_max: usize) {
+    let results: Vec<_> = results
+        .iter()
+        .map(|(id, bytes)| ((*id).into(), bytes.to_vec()))
+        .collect();
+    store
+        .keep_results(&queue(), &results, bytes_max)
+        .await
+        .unwrap();
+}
+
+async fn result(store: &dyn Store, id: &str) -> Option<Vec<u8>> {
+    store.result(&queue(), &id.into()).await.unwrap()
+}
+
+pub(crate) async fn the_latest_results_are_kept_within_so_many_bytes(store: &dyn Store) {
+    assert_eq!(result(store, "a").await, None);
+    send(store, "makes the queue", Due::NOW, 3).await;
+    keep_results(store, &[("a b", b"\xff\x00"), ("b", b"")], 10).await;
+    assert_eq!(
+        result(store, "a b").await.as_deref(),
+        Some(&b"\xff\x00"[..])
+    );
+    assert_eq!(result(store, "b").await.as_deref(), Some(&b""[..]));
+    keep_results(store, &[("none", b"x")], 0).await;
+    assert_eq!(result(store, "none").await, None);
+    // Of one id the latest.
+    keep_results(store, &[("c", b"1234"), ("c", b"567")], 10).await;
+    assert_eq!(result(store, "c").await.as_deref(), Some(&b"567"[..]));
+    assert!(result(store, "a b").await.is_some());
+    keep_results(store, &[("d", b"12")], 10).await;
+    assert_eq!(result(store, "a b").await, None);
+    assert!(result(store, "c").await.is_some());
+    // One that is too large by itself takes the place of all.
+    keep_results(store, &[("e", b"12345678901")], 10).await;
+    for id in ["a b", "b", "c", "d", "e"] {
+        assert_eq!(result(store, id).await, None, "{id}");
+    }
+    let many: Vec<String> = (0..BATCH_MAX + 5).map(|n| n.to_string()).collect();
+    let many: Vec<_> = many.iter().map(|id| (id.as_str(), &b"x"[..])).collect();
+    keep_results(store, &many, 1 << 20).await;
+    assert_eq!(result(store, "4").await, None);
+    assert!(result(store, "5").await.is_some());
+    assert_eq!(depths(store).await, [0, 1, 0, 0, 0]);
+}

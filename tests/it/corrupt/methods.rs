@@ -140,6 +140,9 @@ pub(super) async fn steer(store: &dyn Store, queue: &QueueName, ids: &[MessageId
     check("cancel", store.cancel(queue, ids).await);
     let told = (ended("a", End::Died), SHORT);
     check("keep ended", store.keep_ended(queue, &[told], 3).await);
+    let results = [("a".into(), b"x".to_vec())];
+    check("results", store.keep_results(queue, &results, 10).await);
+    check("result", store.result(queue, &"a".into()).await);
     for paused in [true, false] {
         check("pause", store.set_paused(queue, paused).await);
     }

@@ -240,6 +240,15 @@ impl Settle for Mistaken {
         self.inner.keep_ended(queue, ended, keep).await
     }
 
+    async fn keep_results(
+        &self,
+        queue: &QueueName,
+        results: &[(MessageId, Vec<u8>)],
+        bytes_max: usize,
+    ) -> StoreResult<()> {
+        self.inner.keep_results(queue, results, bytes_max).await
+    }
+
     fn can_send_along(&self, from: &QueueName, to: &QueueName) -> bool {
         self.inner.can_send_along(from, to)
     }
@@ -292,6 +301,10 @@ impl Hosts for Mistaken {
 impl Inspect for Mistaken {
     fn describe(&self) -> String {
         format!("{:?}", self.mistake)
+    }
+
+    async fn result(&self, queue: &QueueName, id: &MessageId) -> StoreResult<Option<Vec<u8>>> {
+        self.inner.result(queue, id).await
     }
 
     async fn overview(&self, queue: &QueueName) -> StoreResult<Overview> {
