@@ -5,6 +5,7 @@ mod error;
 pub mod http;
 mod message;
 mod outbox;
+pub mod result;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;
 
@@ -18,7 +19,7 @@ pub use outbox::{Outgoing, SendError};
 pub mod bindings {
     wit_bindgen::generate!({
         path: "wit",
-        world: "consumer",
+        world: "consumer-with-result",
         pub_export_macro: true,
         default_bindings_module: "dqhost_handler::bindings",
     });

@@ -33,6 +33,8 @@ pub struct Run {
     pub verdict: Verdict,
     /// What it sent; empty unless it acked.
     pub sent: Vec<Outgoing>,
+    /// What it returned by [`crate::result::set`]; none unless it acked.
+    pub result: Option<Vec<u8>>,
     /// The HTTP requests that it made.
     pub requests: Vec<Request>,
 }
@@ -43,6 +45,7 @@ type Web = Box<dyn FnMut(&Request) -> Result<Response, http::Error>>;
 /// The run that goes on in this thread.
 struct Context {
     sent: Vec<Outgoing>,
+    result: Option<Vec<u8>>,
     requests: Vec<Request>,
     /// None while it answers.
     web: Option<Web>,
@@ -59,6 +62,7 @@ impl Entered {
     fn new(web: Web) -> Self {
         let context = Context {
             sent: Vec::new(),
+            result: None,
             requests: Vec::new(),
             web: Some(web),
         };
@@ -94,17 +98,20 @@ pub fn run_with_http(
     web: impl FnMut(&Request) -> Result<Response, http::Error> + 'static,
 ) -> Run {
     let entered = Entered::new(Box::new(web));
-    let result = handle(message);
-    let (sent, requests) = CONTEXT.with_borrow_mut(|context| {
+    let answer = handle(message);
+    let (sent, result, requests) = CONTEXT.with_borrow_mut(|context| {
         let context = context.take();
-        context.map_or_else(Default::default, |context| (context.sent, context.requests))
+        context.map_or_else(Default::default, |context| {
+            (context.sent, context.result, context.requests)
+        })
     });
     drop(entered);
-    let verdict = match result {
+    let verdict = match answer {
         Ok(()) => {
             return Run {
                 verdict: Verdict::Ack,
                 sent,
+                result,
                 requests,
             };
         }
@@ -119,6 +126,7 @@ pub fn run_with_http(
     Run {
         verdict,
         sent: Vec::new(),
+        result: None,
         requests,
     }
 }
@@ -126,6 +134,10 @@ pub fn run_with_http(
 mod host {
     use super::{CONTEXT, Context, Outgoing, Request, Response, Web, http};
     use crate::SendError;
+    use crate::result::SetError;
+
+    /// As a host has it unless it is set otherwise.
+    const RESULT_MAX: usize = 64 * 1024;
 
     const OUTSIDE: &str = "no handler runs in this thread: use dqhost_handler::testing::run";
 
@@ -143,6 +155,14 @@ mod host {
         })
     }
 
+    pub(crate) fn set_result(bytes: Vec<u8>) -> Result<(), SetError> {
+        if bytes.len() > RESULT_MAX {
+            return Err(SetError::TooLarge(RESULT_MAX as u64));
+        }
+        with(|context| context.result = Some(bytes));
+        Ok(())
+    }
+
     pub(crate) fn fetch(request: &Request) -> Result<Response, http::Error> {
         // Whatever it does is done without a borrow.
         let web: Option<Web> = with(|context| context.web.take());
@@ -156,4 +176,4 @@ mod host {
     }
 }
 
-pub(crate) use host::{fetch, send};
+pub(crate) use host::{fetch, send, set_result};

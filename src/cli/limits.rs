@@ -25,7 +25,7 @@ enum Kind {
 const MIB: usize = 1024 * 1024;
 
 /// All of them, but for time and memory, which have flags of their own.
-const ALL: [Named; 17] = [
+const ALL: [Named; 18] = [
     Named {
         name: "tables",
         what: "tables of a component",
@@ -75,6 +75,11 @@ const ALL: [Named; 17] = [
         name: "send-bytes",
         what: "payloads and headers of them",
         kind: Kind::Bytes(|l| &mut l.send_bytes, 0..=OUTBOX_BYTES_MAX),
+    },
+    Named {
+        name: "result-bytes",
+        what: "what a run returns",
+        kind: Kind::Bytes(|l| &mut l.result_bytes, 0..=MIB),
     },
     Named {
         name: "http-requests",

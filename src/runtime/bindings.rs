@@ -2,7 +2,13 @@
 
 wasmtime::component::bindgen!({
     path: "wit",
-    world: "consumer-with-logging",
+    inline: "
+        package dqhost:host;
+        world everything {
+            include dqhost:queue/consumer-with-logging@0.1.0;
+            include dqhost:queue/consumer-with-result@0.1.0;
+        }
+    ",
     imports: { "dqhost:queue/http.fetch": async | trappable, default: trappable },
     exports: { default: async | store },
 });
@@ -24,7 +30,7 @@ mod of_async {
 
 pub(super) use of_async::ConsumerAsyncPre;
 
-pub(super) use self::{ConsumerWithLogging as Consumer, ConsumerWithLoggingPre as ConsumerPre};
+pub(super) use self::{Everything as Consumer, EverythingPre as ConsumerPre};
 
 mod of_wasmcloud {
     wasmtime::component::bindgen!({

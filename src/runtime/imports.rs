@@ -14,6 +14,7 @@ use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 use super::bindings::dqhost;
 use super::bindings::dqhost::queue::outbox::{NewMessage, SendError};
+use super::bindings::dqhost::queue::result::SetError;
 use super::bindings::wasi;
 use super::bindings::wasi::logging::logging::Level as WitLevel;
 use super::bindings::{Consumer, SpinRedis, Wasmcloud, fermyon, wasmcloud};
@@ -45,6 +46,8 @@ pub(super) struct State {
     pub ceiling: Limiter,
     pub deadline: Deadline,
     pub outbox: Outbox,
+    /// What the guest returns beside its verdict.
+    pub result: Option<Vec<u8>>,
     /// Made when the guest first calls WASI: many never do.
     wasi: Option<WasiCtx>,
     /// What a program starts with, until then.
@@ -63,6 +66,7 @@ impl State {
             ceiling: Limiter::new(common.limits),
             deadline,
             outbox,
+            result: None,
             wasi: None,
             process: None,
             http: None,
@@ -209,6 +213,19 @@ impl dqhost::queue::outbox::Host for State {
             ..
         } = &*self.common;
         Ok(self.outbox.take(msg, limits, permissions, &self.log))
+    }
+}
+
+impl dqhost::queue::result::Host for State {
+    fn set(&mut self, bytes: Vec<u8>) -> wasmtime::Result<Result<(), SetError>> {
+        let max = self.common.limits.result_bytes;
+        if bytes.len() > max {
+            let over = format!("refused: a result of more than {max} bytes (--limit result-bytes)");
+            self.log.refuse(&over);
+            return Ok(Err(SetError::TooLarge(max as u64)));
+        }
+        self.result = Some(bytes);
+        Ok(Ok(()))
     }
 }
 

@@ -39,6 +39,8 @@ pub struct Limits {
     pub sends: usize,
     /// Bytes of their payloads and headers.
     pub send_bytes: usize,
+    /// Bytes that a run may return.
+    pub result_bytes: usize,
     /// HTTP requests that a run may make.
     pub http_requests: usize,
     /// Connections of all handlers of a host together, at a time.
@@ -73,6 +75,7 @@ impl Default for Limits {
             log_lines: 1000,
             sends: 100,
             send_bytes: MIB,
+            result_bytes: 64 * 1024,
             http_requests: 100,
             http_connections: 256,
             http_connect: Duration::from_secs(5),

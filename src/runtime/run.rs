@@ -41,6 +41,8 @@ pub struct Report {
     pub memory: usize,
     /// What it sent; empty unless it acked.
     pub outbox: Vec<Outgoing>,
+    /// What it returned beside its verdict; none unless it acked.
+    pub result: Option<Vec<u8>>,
     /// Calls that were refused.
     pub refused: usize,
     /// The lines of the host's log that it causes.
@@ -57,6 +59,7 @@ impl Report {
             log: Vec::new(),
             memory: 0,
             outbox: Vec::new(),
+            result: None,
             refused: 0,
             lines: RunLines::default(),
         }
@@ -159,9 +162,9 @@ impl Handler {
             Some(what) if outcome != Outcome::Acked => Outcome::HostBusy { what },
             _ => outcome,
         };
-        let outbox = match outcome {
-            Outcome::Acked => state.outbox.into_taken(),
-            _ => Vec::new(),
+        let (outbox, result) = match outcome {
+            Outcome::Acked => (state.outbox.into_taken(), state.result),
+            _ => (Vec::new(), None),
         };
         Report {
             outcome,
@@ -169,6 +172,7 @@ impl Handler {
             log,
             memory: state.ceiling.used,
             outbox,
+            result,
             refused: state.log.refused(),
             lines,
         }

@@ -1,13 +1,14 @@
 //! Asks several services about an order at once. Each line of the payload is a URL that is fetched, or a number of
 //! milliseconds that is waited for. It prints what came, in the order in which it came, acks if each service
-//! answered 2xx, and is otherwise tried again.
+//! answered 2xx, and is otherwise tried again. It returns how many answered.
 
-wit_bindgen::generate!({ path: "../../wit", world: "consumer-async" });
+wit_bindgen::generate!({ path: "../../wit", world: "consumer-async-with-result" });
 
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use dqhost::queue::result;
 use dqhost::queue::types::{Message, Nack, Verdict};
 use exports::dqhost::queue::handler_async::Guest;
 use wasip3::clocks::monotonic_clock;
@@ -38,7 +39,11 @@ impl Guest for Handler {
         }
         let failures = failures.take();
         if failures.is_empty() {
-            return Verdict::Ack;
+            let count = text.lines().count().to_string();
+            return match result::set(count.as_bytes()) {
+                Ok(()) => Verdict::Ack,
+                Err(error) => Verdict::Reject(error.to_string()),
+            };
         }
         Verdict::Nack(Nack {
             delay_ms: None,

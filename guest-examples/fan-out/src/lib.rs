@@ -5,12 +5,14 @@
 //!
 //! * `count`: so many instead of ten;
 //! * `delay-ms`: they are due that much after the ack;
+//! * `result`: it returns this text, or with `result-bytes` so many bytes that are no text;
 //! * `then`: it ends with `nack`, `reject`, `trap` or `spin` after the sends, and so they never were.
 
-wit_bindgen::generate!({ path: "../../wit", world: "consumer" });
+wit_bindgen::generate!({ path: "../../wit", world: "consumer-with-result" });
 
 use dqhost::queue::outbox::SendError::{Invalid, NotAllowed, TooMuch};
 use dqhost::queue::outbox::{self, NewMessage};
+use dqhost::queue::result;
 use dqhost::queue::types::{Message, Nack, Verdict};
 use exports::dqhost::queue::handler::Guest;
 
@@ -48,11 +50,22 @@ fn send_all(msg: &Message) -> Result<(), String> {
     Ok(())
 }
 
+fn set_result(msg: &Message) -> Result<(), String> {
+    let bytes = match header(msg, "result-bytes") {
+        Some(_) => vec![0xff; number(msg, "result-bytes", 0)?.try_into().unwrap_or(0)],
+        None => match header(msg, "result") {
+            Some(text) => text.as_bytes().to_vec(),
+            None => return Ok(()),
+        },
+    };
+    result::set(&bytes).map_err(|error| error.to_string())
+}
+
 struct Handler;
 
 impl Guest for Handler {
     fn handle(msg: Message) -> Verdict {
-        if let Err(reason) = send_all(&msg) {
+        if let Err(reason) = send_all(&msg).and_then(|()| set_result(&msg)) {
             return Verdict::Reject(reason);
         }
         match header(&msg, "then") {

@@ -5,12 +5,12 @@
 //! * The service answers 2xx: the receipt goes to the queue `receipts`, ack.
 //! * It answers 408, 429 or 5xx, or nothing: nack.
 //! * It answers anything else, or the payload is no order: reject.
-//! * There is no `pay`: nothing is paid, ack.
+//! * There is no `pay`: nothing is paid, ack. The order is returned.
 
 use std::time::Duration;
 
 use dqhost_handler::http::Request;
-use dqhost_handler::{Error, Message, Outgoing, Result, ResultExt};
+use dqhost_handler::{Error, Message, Outgoing, Result, ResultExt, result};
 use serde::{Deserialize, Serialize};
 
 #[derive(Deserialize, Serialize)]
@@ -30,7 +30,7 @@ fn handle(message: &Message) -> Result {
     }
     let Some(url) = &order.pay else {
         println!("order {} is free", order.order);
-        return Ok(());
+        return result::set_json(&order);
     };
     let paid = Request::post_json(url, &order)?
         .header("idempotency-key", &message.id)

@@ -32,6 +32,10 @@ pub(super) fn as_json(report: &Report) -> Value {
             }),
         })
         .collect();
+    let (result, result_base64) = report
+        .result
+        .as_deref()
+        .map_or((None, None), format::json::payload);
     json!({
         "verdict": report.outcome.class(),
         "reason": report.outcome.reason(),
@@ -40,6 +44,8 @@ pub(super) fn as_json(report: &Report) -> Value {
         "memory": report.memory,
         "refused": report.refused,
         "sends": sends,
+        "result": result,
+        "result_base64": result_base64,
         "log": log,
     })
 }
@@ -93,6 +99,10 @@ pub(super) fn print_text(report: &Report) -> io::Result<()> {
             message.retries,
             crate::text::payload(&message.payload, print::PAYLOAD_IN_LIST)
         )?;
+    }
+    if let Some(result) = &report.result {
+        let shown = crate::text::payload(result, print::PAYLOAD_IN_LIST);
+        writeln!(out, "result    {shown}")?;
     }
     for line in &report.log {
         let source = match &line.source {

@@ -54,6 +54,7 @@ async fn what_it_waits_for_is_waited_for_at_once() {
     assert_eq!(report.outcome, Outcome::Acked);
     let text = "1: waited\n1000: waited\n2000: waited\n";
     assert_eq!(report.log_text(), text);
+    assert_eq!(report.result.as_deref(), Some(&b"3"[..]));
     // What follows starts anew.
     let report = handler.run(call(b"1", 1)).await;
     assert_eq!(report.log_text(), "1: waited\n");

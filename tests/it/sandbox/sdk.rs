@@ -26,6 +26,8 @@ fn a_result_of_the_function_is_the_verdict() {
     let report = order(r#"{"order": "A-1", "amount": 1}"#, &[], 0);
     assert_eq!(report["verdict"], "acked");
     assert_eq!(report["log"][0]["text"], "order A-1 is free");
+    let returned: Value = serde_json::from_str(report["result"].as_str().unwrap()).unwrap();
+    assert_eq!(returned["order"], "A-1");
     let report = order(r#"{"order": "A-1", "amount": 0}"#, &[], 6);
     assert_eq!(report["reason"], "order A-1 has no amount");
     let report = order("hello", &[], 6);
