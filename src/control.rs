@@ -16,7 +16,7 @@ pub use self::dead_try::{
 };
 pub use self::ended::{
     ended_ago, ended_candidates, ended_events, ended_failure, ended_matches, ended_text,
-    ended_took, how_ended,
+    ended_took, how_ended, result_of,
 };
 pub use self::filter::{Filter, FilterError};
 pub use self::groups::{Group, Trend};

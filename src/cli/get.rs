@@ -5,7 +5,7 @@ use clap::Args;
 use super::open::Missing;
 use super::which::{LISTED, Place};
 use super::{Exit, QueueArg, StoreArgs, log, open, print};
-use crate::control::how_ended;
+use crate::control::{how_ended, result_of};
 use crate::format;
 use crate::message::{MessageId, Record};
 use crate::store::Ended;
@@ -27,7 +27,7 @@ pub(super) struct GetArgs {
 /// What a queue knows of an id.
 enum Found {
     Message(Record),
-    Ended(Ended),
+    Ended(Ended, Option<Vec<u8>>),
 }
 
 pub(super) async fn get(args: GetArgs) -> anyhow::Result<Exit> {
@@ -42,12 +42,12 @@ pub(super) async fn get(args: GetArgs) -> anyhow::Result<Exit> {
             print::json_line(&format::json::record(&record))?;
         }
         Some(Found::Message(record)) => print::record(&record)?,
-        Some(Found::Ended(ended)) if args.json => {
-            print::json_line(&format::json::ended(&ended))?;
+        Some(Found::Ended(ended, result)) if args.json => {
+            print::json_line(&format::json::ended(&ended, result.as_deref()))?;
         }
-        Some(Found::Ended(ended)) => {
+        Some(Found::Ended(ended, result)) => {
             let now_ms = store.overview(place.queue).await?.now_ms;
-            print::ended(&ended, now_ms)?;
+            print::ended(&ended, result.as_deref(), now_ms)?;
         }
         None => {
             tell!(
@@ -75,6 +75,9 @@ async fn find(place: Place<'_>, id: &str) -> anyhow::Result<Option<Found>> {
         return Ok(Some(Found::Message(record)));
     }
     let whole = place.ended_begins_with(&id).await?;
-    let ended = how_ended(store, queue, whole.as_ref().unwrap_or(&id)).await?;
-    Ok(ended.map(Found::Ended))
+    let Some(ended) = how_ended(store, queue, whole.as_ref().unwrap_or(&id)).await? else {
+        return Ok(None);
+    };
+    let result = result_of(store, queue, &ended).await?;
+    Ok(Some(Found::Ended(ended, result)))
 }

@@ -23,6 +23,9 @@ pub(super) const SLOTS_MAX: u64 = 4096;
 /// Of more messages than this it is not kept how they ended: whoever asks for one looks through all.
 const KEEP_ENDED_MAX: u64 = 100_000;
 
+/// More bytes of results than this are refused: one step of the store looks through all of them.
+const KEEP_RESULTS_MAX: u64 = 64 * 1024 * 1024;
+
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub(super) struct UpArgs {
@@ -125,6 +128,13 @@ pub(super) struct DeliveryArgs {
         env = "DQHOST_KEEP_ENDED",
         value_parser = number::from::<usize>(0..=KEEP_ENDED_MAX))]
     pub keep_ended: usize,
+    /// Keep the latest results of handlers, so many bytes
+    ///
+    /// `dqhost get ID` shows them. Of each queue at most 1000 are kept, and none with 0 or --keep-ended 0.
+    #[arg(long, value_name = "BYTES", default_value_t = QueueSettings::KEEP_RESULTS_DEFAULT,
+        env = "DQHOST_KEEP_RESULTS",
+        value_parser = number::from::<usize>(0..=KEEP_RESULTS_MAX))]
+    pub keep_results: usize,
     #[command(flatten)]
     pub limits: QueueLimitsArgs,
 }

@@ -22,7 +22,7 @@ pub(super) async fn show(
     match args.output() {
         Output::Json => {
             for ended in &found {
-                print::json_line(&format::json::ended(ended))?;
+                print::json_line(&format::json::ended(ended, None))?;
             }
         }
         Output::Lines => {

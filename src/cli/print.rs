@@ -108,12 +108,15 @@ pub(super) fn record(record: &Record) -> io::Result<()> {
 }
 
 /// How a message ended.
-pub(super) fn ended(ended: &Ended, now_ms: u64) -> io::Result<()> {
+pub(super) fn ended(ended: &Ended, result: Option<&[u8]>, now_ms: u64) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "id            {}", printable(ended.id.as_str()))?;
     writeln!(out, "state         {}", ended_text(ended, now_ms))?;
     writeln!(out, "ended         {}", rfc3339(ended.at_ms))?;
     writeln!(out, "handler       {}", printable(&ended.handler))?;
+    if let Some(result) = result {
+        writeln!(out, "result        {}", payload(result, PAYLOAD_IN_FULL))?;
+    }
     if ended.end == End::Died {
         writeln!(out, "since then    redriven or deleted")?;
     }

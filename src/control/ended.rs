@@ -38,6 +38,18 @@ pub async fn how_ended(
     .await
 }
 
+/// What the handler of a message returned with its ack, if that is still kept.
+pub async fn result_of(
+    store: &dyn Store,
+    queue: &QueueName,
+    ended: &Ended,
+) -> StoreResult<Option<Vec<u8>>> {
+    match ended.end {
+        End::Acked => store.result(queue, &ended.id).await,
+        End::Died => Ok(None),
+    }
+}
+
 /// How the latest messages ended, as events: oldest first, as far as it is kept.
 pub async fn ended_events(store: &dyn Store, queue: &QueueName) -> StoreResult<Vec<Heard>> {
     let mut all = store.ended(queue, 0, BATCH_MAX).await?;

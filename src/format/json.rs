@@ -57,8 +57,9 @@ pub(crate) fn retries(record: &Record) -> u32 {
     used.saturating_add(record.retries_left).min(RETRIES_MAX)
 }
 
-/// How a message ended.
-pub(crate) fn ended(ended: &Ended) -> Value {
+/// How a message ended, and what its handler returned.
+pub(crate) fn ended(ended: &Ended, result: Option<&[u8]>) -> Value {
+    let (result, result_base64) = result.map_or((None, None), payload);
     let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     json!({
         "id": ended.id,
@@ -72,6 +73,8 @@ pub(crate) fn ended(ended: &Ended) -> Value {
         "handler": ended.handler,
         "class": some(&ended.class),
         "reason": some(&ended.reason),
+        "result": result,
+        "result_base64": result_base64,
     })
 }
 

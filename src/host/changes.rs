@@ -23,7 +23,7 @@ use crate::message::QueueName;
 /// What is to be different.
 pub(super) enum Change {
     /// Serve this queue, or serve it with these settings.
-    Serve(Served),
+    Serve(Box<Served>),
     /// Serve this queue no longer.
     Retire(QueueName),
 }
@@ -56,7 +56,7 @@ impl QueueChanger {
     /// Serves a queue from now on, or serves it with other settings. What is in flight ends under those that
     /// it began with. A host that is stopping changes nothing any more.
     pub fn serve(&self, served: Served) {
-        let _ = self.changes.send(Change::Serve(served));
+        let _ = self.changes.send(Change::Serve(Box::new(served)));
     }
 
     /// Serves a queue no longer. What is in flight ends.
@@ -151,7 +151,7 @@ impl AllServing {
         let before: Vec<Serving> = self.serving.extract_if(.., is_it).collect();
         match change {
             Change::Serve(served) => {
-                let served = self.queues.add(served);
+                let served = self.queues.add(*served);
                 self.serving.push(Serving::start(served));
             }
             Change::Retire(queue) => {

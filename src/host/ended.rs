@@ -19,6 +19,8 @@ pub(super) struct Note {
     pub duration: Duration,
     pub due_at_ms: Option<u64>,
     pub handler: Arc<Handler>,
+    /// What its handler returned.
+    pub result: Option<Vec<u8>>,
     /// Class and reason, if it is dead.
     pub failure: Option<(String, String)>,
 }
@@ -64,15 +66,29 @@ impl EndedNotes {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds the latest, and forgets what is more than `keep`.
-    pub(super) fn add(&self, latest: Vec<Note>, keep: usize) {
+    /// Adds the latest, and forgets what is more than `keep`, and results of more than `result_bytes`.
+    pub(super) fn add(&self, latest: Vec<Note>, keep: usize, result_bytes: usize) {
         if latest.is_empty() {
             return;
         }
+        let has_results = latest.iter().any(|note| note.result.is_some());
         let mut notes = self.lock();
         notes.extend(latest);
         let over = notes.len().saturating_sub(keep);
         notes.drain(..over);
+        if has_results {
+            let mut left = result_bytes;
+            for note in notes.iter_mut().rev() {
+                let size = note.result.as_ref().map_or(0, Vec::len);
+                if size > left {
+                    // Nor any before it: those that are kept are the latest.
+                    left = 0;
+                    note.result = None;
+                } else {
+                    left -= size;
+                }
+            }
+        }
         drop(notes);
         self.some.notify_one();
     }

@@ -99,6 +99,7 @@ impl Finished {
             duration: self.report.duration,
             due_at_ms: self.due_at_ms,
             handler: self.handler,
+            result: self.report.result.filter(|_| failure.is_none()),
             failure,
         })
     }

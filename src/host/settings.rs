@@ -23,6 +23,8 @@ pub struct QueueSettings {
     pub retention: Retention,
     /// Of how many messages of the queue the store keeps how they ended, the latest; none with zero.
     pub keep_ended: usize,
+    /// Of how many bytes the store keeps what handlers returned, the latest of the queue; none with zero.
+    pub keep_results: usize,
     /// The most slots of the host that the queue may use, at least 1; none for all.
     pub slots: Option<usize>,
     /// The queue's share of the slots while others want some too: twice the weight, twice the slots. At
@@ -37,6 +39,9 @@ pub struct QueueSettings {
 impl QueueSettings {
     /// How many messages [`keep_ended`](Self::keep_ended) means unless it is set.
     pub const KEEP_ENDED_DEFAULT: usize = 1000;
+
+    /// How many bytes [`keep_results`](Self::keep_results) means unless it is set.
+    pub const KEEP_RESULTS_DEFAULT: usize = 1024 * 1024;
 }
 
 impl Default for QueueSettings {
@@ -48,6 +53,7 @@ impl Default for QueueSettings {
             retries_default: NewMessage::RETRIES_DEFAULT,
             retention: Retention::ALL,
             keep_ended: Self::KEEP_ENDED_DEFAULT,
+            keep_results: Self::KEEP_RESULTS_DEFAULT,
             slots: None,
             weight: 1,
             schedules: Vec::new(),

@@ -91,7 +91,7 @@ async fn settle_batch(served: &ServedQueue, mut batch: Vec<Finished>) -> Vec<Fin
             ended.extend(finished.note(&settlement, now));
         }
     }
-    served.ended.add(ended, keep);
+    served.ended.add(ended, keep, served.settings.keep_results);
     left
 }
 

@@ -4,7 +4,9 @@
 
 use std::time::{Duration, Instant};
 
+use super::ended::Note;
 use super::{ServedQueue, is_refused};
+use crate::message::MessageId;
 
 /// The shortest time between two requests. It bounds what a busy queue pays.
 const TELL_EVERY: Duration = Duration::from_secs(1);
@@ -20,8 +22,18 @@ pub(super) async fn tell(served: &ServedQueue) {
         if !taken.is_empty() {
             let (shared, queue) = (&served.shared, &served.queue);
             let (host, now) = (&shared.config.host_id, Instant::now());
+            let mut taken = taken;
+            let results = results(taken.make_contiguous());
             let ended: Vec<_> = taken.into_iter().map(|note| note.told(host, now)).collect();
-            match shared.store.keep_ended(queue, &ended, keep).await {
+            let told = async {
+                // First: whoever sees how a message ended finds its result.
+                if !results.is_empty() {
+                    let bytes = served.settings.keep_results;
+                    shared.store.keep_results(queue, &results, bytes).await?;
+                }
+                shared.store.keep_ended(queue, &ended, keep).await
+            };
+            match told.await {
                 Ok(()) => is_warned = false,
                 Err(error) if is_refused(&error) && !is_warned => {
                     is_warned = true;
@@ -35,4 +47,10 @@ pub(super) async fn tell(served: &ServedQueue) {
         }
         let _ = tokio::time::timeout(TELL_EVERY, notes.over()).await;
     }
+}
+
+/// What handlers returned.
+fn results(notes: &mut [Note]) -> Vec<(MessageId, Vec<u8>)> {
+    let result = |note: &mut Note| Some((note.id.clone(), note.result.take()?));
+    notes.iter_mut().filter_map(result).collect()
 }

@@ -15,7 +15,7 @@ use super::problem::Problem;
 use super::queues::wrong_query;
 use super::schemas::AnyProblem;
 use super::{Answer, Shared, answer, schemas};
-use crate::control::how_ended;
+use crate::control::{how_ended, result_of};
 use crate::format;
 use crate::format::time;
 use crate::message::{Record, State as MessageState};
@@ -51,7 +51,7 @@ impl GetQuery {
 /// What is known of a message.
 enum Found {
     Message(Record),
-    Ended(Ended),
+    Ended(Ended, Option<Vec<u8>>),
     Nothing,
 }
 
@@ -60,8 +60,11 @@ async fn find(shared: &Shared, message: &OfMessage<ToView>) -> Result<Found, Pro
     if let Some(record) = shared.asked(store.get(queue, id).await)? {
         return Ok(Found::Message(record));
     }
-    let ended = shared.asked(how_ended(store, queue, id).await)?;
-    Ok(ended.map_or(Found::Nothing, Found::Ended))
+    let Some(ended) = shared.asked(how_ended(store, queue, id).await)? else {
+        return Ok(Found::Nothing);
+    };
+    let result = shared.asked(result_of(store, queue, &ended).await)?;
+    Ok(Found::Ended(ended, result))
 }
 
 /// Show one message, or how it ended
@@ -90,7 +93,7 @@ pub(super) async fn get(
         let now = Instant::now();
         let is_over = match &found {
             Found::Message(record) => record.state == MessageState::Dead,
-            Found::Ended(_) => true,
+            Found::Ended(..) => true,
             Found::Nothing => now - *gone_since.get_or_insert(now) >= TOLD_WITHIN,
         };
         let left = until.saturating_duration_since(now);
@@ -106,7 +109,7 @@ pub(super) async fn get(
     };
     let value = match found {
         Found::Message(record) => format::json::record(&record),
-        Found::Ended(ended) => format::json::ended(&ended),
+        Found::Ended(ended, result) => format::json::ended(&ended, result.as_deref()),
         Found::Nothing => return Err(message.unknown("message")),
     };
     Ok(answer::json(StatusCode::OK, &value))

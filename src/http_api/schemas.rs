@@ -101,6 +101,10 @@ pub(super) struct Ended {
     class: Option<String>,
     /// Why it failed, in words.
     reason: Option<String>,
+    /// What the handler returned, if it is text and still kept.
+    result: Option<String>,
+    /// The same in base64, if it is no text.
+    result_base64: Option<String>,
 }
 
 /// Something that happened on a queue: the data of a server-sent event. It has the fields that apply.

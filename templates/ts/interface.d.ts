@@ -70,6 +70,13 @@ declare module "dqhost:queue/http@0.1.0" {
   export function fetch(req: Request): Response;
 }
 
+declare module "dqhost:queue/result@0.1.0" {
+  // What `set` throws has it as `payload`. The world has to include consumer-with-result.
+  export type SetError = { tag: "too-large"; val: number };
+
+  export function set(bytes: Uint8Array): void;
+}
+
 declare module "wasi:logging/logging@0.1.0-draft" {
   export type Level = "trace" | "debug" | "info" | "warn" | "error" | "critical";
 

@@ -258,3 +258,72 @@ fn a_wait_counts_as_a_request_and_ends_with_its_client_and_with_the_program() {
         assert!(api.host.end().0.success());
     });
 }
+
+/// Handles one message with these headers by an example that returns what they say; its id.
+fn returns(store: &str, headers: &[&str], more: &[&str]) -> String {
+    let headers = headers.iter().flat_map(|header| ["--header", header]);
+    let args: Vec<&str> = ["send", "q", "--retries", "0", "--header", "count=0"]
+        .into_iter()
+        .chain(headers)
+        .collect();
+    let id = ask(store, &args).trim().to_owned();
+    serve(store, "fan-out", more);
+    id
+}
+
+#[test]
+fn what_a_handler_returns_is_kept_with_its_ack() {
+    const HOSTILE: &str = "result=\u{1b}[2Jdone";
+    with_each_store(|store| {
+        let id = returns(store, &[HOSTILE], &[]);
+        assert_eq!(get(store, &id)["result"], "\u{1b}[2Jdone");
+        let text = ask(store, &["get", &id]);
+        assert!(text.contains("result        "), "{text}");
+        assert!(text.contains("done") && !text.contains('\u{1b}'), "{text}");
+        let json = ask(store, &["get", &id, "--json"]);
+        assert!(!json.contains('\u{1b}'), "{json}");
+        let bytes = returns(store, &["result-bytes=3"], &[]);
+        let ended = get(store, &bytes);
+        assert_eq!(
+            (&ended["result"], &ended["result_base64"]),
+            (&Value::Null, &json!("////"))
+        );
+        // Whoever waits over HTTP has it as soon as it is told how the message ended.
+        let api = Api::serve(store, &[]);
+        let path = format!("/queues/q/messages/{id}?wait=10s");
+        assert_eq!(api.get(&path).is(200).json()["result"], "\u{1b}[2Jdone");
+
+        // Only an ack keeps it, and nothing that is too long.
+        for headers in [
+            &["result=x", "then=reject"][..],
+            &["result=x", "then=trap"],
+            &["result-bytes=65537"],
+        ] {
+            let id = returns(store, headers, &[]);
+            let dead = get(store, &id);
+            assert_eq!(dead["state"], "dead", "{headers:?}");
+            if headers.len() == 1 {
+                let last = dead["history"][0].to_string();
+                assert!(
+                    last.contains("TooLarge") && last.contains("65536"),
+                    "{last}"
+                );
+                assert!(last.contains("--limit result-bytes"), "{last}");
+            }
+            ask(store, &["dead", "delete", &id]);
+            assert_eq!(get(store, &id)["result"], Value::Null);
+        }
+        let id = returns(
+            store,
+            &["result-bytes=65537"],
+            &["--limit", "result-bytes=65537"],
+        );
+        assert!(get(store, &id)["result_base64"].is_string());
+        let id = returns(store, &["result=x"], &["--keep-results", "0"]);
+        assert_eq!(get(store, &id)["result"], Value::Null);
+        // The latest take the place of the others.
+        let id = returns(store, &["result=last"], &["--keep-results", "4"]);
+        assert_eq!(get(store, &id)["result"], "last");
+        assert_eq!(get(store, &bytes)["result_base64"], Value::Null);
+    });
+}
