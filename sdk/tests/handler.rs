@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dqhost_handler::http::{self, Request, Response};
 use dqhost_handler::testing::{self, Verdict};
-use dqhost_handler::{Error, Message, Outgoing, Result, ResultExt};
+use dqhost_handler::{Error, Message, Outgoing, Result, ResultExt, result};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -41,6 +41,27 @@ fn what_a_handler_sends_and_requests_is_seen() {
     assert_eq!(run.verdict, Verdict::Ack);
     assert_eq!(run.sent, [Outgoing::new("A-1").to("receipts")]);
     assert_eq!(run.requests, [Request::get("https://pay.example/A-1")]);
+}
+
+#[test]
+fn what_a_handler_returns_is_seen_if_it_acks() {
+    let returns = |bytes: usize, acks: bool| {
+        let handle = move |_: &Message| {
+            result::set("first")?;
+            result::set(vec![0; bytes])?;
+            if acks {
+                Ok(())
+            } else {
+                Err(Error::reject("never"))
+            }
+        };
+        testing::run(handle, &order())
+    };
+    assert_eq!(returns(3, true).result, Some(vec![0; 3]));
+    assert_eq!(returns(3, false).result, None);
+    let over = returns(64 * 1024 + 1, true);
+    let reason = "a result may have 65536 bytes (--limit result-bytes)";
+    assert_eq!((over.verdict, over.result), (nack(None, reason), None));
 }
 
 #[test]
