@@ -185,15 +185,21 @@ impl Week {
         while self.waits(BETWEEN_SWAPS) {
             swaps += 1;
             self.swap(u32::try_from(swaps).unwrap());
-            let text = self
-                .ask(swaps, &request("GET", "/metrics", &[], b""))
-                .is(200)
-                .body;
+            let text = self.scrape(swaps);
             let sent = counted(&text, "orders", "sent");
             assert!(sent >= before, "{sent} after {before}");
             before = sent;
         }
         swaps
+    }
+
+    /// What a host tells a monitor of the store, once that has answered.
+    fn scrape(&self, at: usize) -> String {
+        eventually("the store answers", || {
+            let answer = self.ask(at, &request("GET", "/metrics", &[], b""));
+            let text = answer.is(200).body;
+            text.contains("\ndqhost_store_up 1\n").then_some(text)
+        })
     }
 
     /// Waits, unless the end comes first: then false.
@@ -265,14 +271,9 @@ fn a_week(store: Option<&RedisServer>) {
         }
         (kills.join().unwrap(), swaps.join().unwrap())
     });
-    let scrape = |at: usize| {
-        week.ask(at, &request("GET", "/metrics", &[], b""))
-            .is(200)
-            .body
-    };
     let due = (now_ms() - began_ms) / TICK_MS;
     eventually("each tick that is over was sent", || {
-        (counted(&scrape(0), "ticks", "sent") >= due).then_some(())
+        (counted(&week.scrape(0), "ticks", "sent") >= due).then_some(())
     });
     let memory = week.stop();
     let lasted_ms = now_ms() - began_ms;
@@ -280,7 +281,7 @@ fn a_week(store: Option<&RedisServer>) {
     fs::write(week.settings(), SETTINGS.split("[[").next().unwrap()).unwrap();
     week.start();
     let ticks = eventually("all is done", || {
-        let text = scrape(0);
+        let text = week.scrape(0);
         let is_over = |queue| {
             let of = |event| counted(&text, queue, event);
             of("sent") == of("acked") + of("dead")
@@ -289,7 +290,7 @@ fn a_week(store: Option<&RedisServer>) {
     });
     let all: u64 = sent.values().sum();
     for at in 0..HOSTS {
-        let text = scrape(at);
+        let text = week.scrape(at);
         let of = |event| counted(&text, "orders", event);
         assert_eq!(
             (of("sent"), of("acked"), of("rejected"), of("dead")),

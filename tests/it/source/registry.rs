@@ -47,7 +47,8 @@ impl Registry {
             let file = folder.path().join("htpasswd");
             fs::write(&file, PASSWORD).unwrap();
             let path = file.display();
-            settings += &format!("auth: {{htpasswd: {{realm: here, path: {path}}}}}\n");
+            let auth = format!("auth: {{htpasswd: {{realm: here, path: {path}}}}}\n");
+            settings.push_str(&auth);
         }
         let file = folder.path().join("settings.yml");
         fs::write(&file, settings).unwrap();
