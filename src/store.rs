@@ -38,8 +38,8 @@ pub use self::due::{DUE_SPANS_MAX, DueAhead, DueSpan};
 pub use self::ended::{End, Ended};
 pub use self::error::{StoreError, StoreResult};
 pub use self::events::{
-    Event, EventBuffer, EventKind, EventStream, Heard, ReportCounts, flush_events, publish_events,
-    report_channel,
+    Event, EventBuffer, EventKind, EventStream, Events, Heard, ReportCounts, flush_events,
+    publish_events, report_channel,
 };
 pub use self::limits::{
     KEY_RUNNING_MAX, LimitBy, LimitError, LimitedReservation, Limits, NextAllowed, Rate,
@@ -56,15 +56,16 @@ pub use self::retention::Retention;
 pub(crate) use self::schedule::Schedule;
 pub use self::timing::{RequestCount, count_requests, requests};
 pub use self::traits::{
-    Advance, AuditQueues, Deliver, Discover, Events, Hosts, Inspect, Manage, SendMessages, Settle,
-    Store, Transfer,
+    Advance, AuditQueues, Deliver, Discover, Hosts, Inspect, Manage, SendMessages, Settle, Store,
+    Transfer,
 };
 
 /// All traits of a store, for `use dqhost::store::prelude::*`.
 pub mod prelude {
+    pub use super::events::Events;
     pub use super::traits::{
-        Advance, AuditQueues, Deliver, Discover, Events, Hosts, Inspect, Manage, SendMessages,
-        Settle, Store, Transfer,
+        Advance, AuditQueues, Deliver, Discover, Hosts, Inspect, Manage, SendMessages, Settle,
+        Store, Transfer,
     };
 }
 

@@ -25,9 +25,8 @@ Usage: dqhost --handler FILE [FLAGS]
 
 Handle:
   --handler FILE          Handle messages, on a dashboard (also: up)
-  check, run, push        Check a handler; try it; push it to a registry
-  new, dev                Make a handler; build and try it on every save
-  component, wit          Make a handler of a core module; its interface
+  check, run, component   Check a handler; try it; make it of a core module
+  new, dev, wit, push     Make a handler; try each save; its interface; push it
 Send:
   send                    Send messages: text, files, or a message a line
   serve                   Serve the HTTP API without handling messages
@@ -48,7 +47,8 @@ Settings:
   config check            Check dqhost.toml
   config schema           Print the JSON schema of dqhost.toml, for editors
   reload                  Make running hosts take over changed files
-  schedule list, run      Show when schedules send messages; send one now
+  schedule list           Show when schedules send messages
+  schedule run            Send the message of a schedule now
 Move and check:
   move, audit             Move queues to another store; find and mend damage
   backup, doctor          Copy the file; check store, handler and machine

@@ -4,10 +4,14 @@
 //! at a flag. What was noted is published in batches. After a crash the last moment is missing, and nothing
 //! depends on it.
 
+use std::sync::Arc;
+
+use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
+use super::StoreResult;
 use crate::clock::Clock;
-use crate::message::{Due, MessageId, NewMessage};
+use crate::message::{Due, MessageId, NewMessage, QueueName};
 
 mod buffer;
 mod notes;
@@ -19,6 +23,26 @@ pub(super) use self::report::read as read_report;
 pub use self::report::{ReportCounts, report_channel};
 pub(super) use self::stream::EventSender;
 pub use self::stream::{EventStream, Heard};
+
+/// Tells what happens on queues to those who listen: best effort, see [`Event`].
+#[async_trait]
+pub trait Events: Send + Sync + 'static {
+    /// What this process has to tell. Producers and operators note what they do here, and a host the rest.
+    fn events(&self) -> &Arc<EventBuffer>;
+
+    /// Those of these queues that somebody listens to.
+    async fn listened(&self, queues: &[QueueName]) -> StoreResult<Vec<QueueName>>;
+
+    /// Hands batches of events to those who listen now. A repeat tells it twice.
+    async fn publish_events(&self, queue: &QueueName, batches: &[String]) -> StoreResult<()>;
+
+    /// Tells the monitors of a delayqueue with this name. A store that they cannot reach does nothing.
+    async fn report_events(&self, queue: &QueueName, counts: ReportCounts) -> StoreResult<()>;
+
+    /// Listens to queues from now on, which need not be there yet. With `delayqueue` also to what others report
+    /// in the format of a delayqueue. To be called in a Tokio runtime. A listener is noticed within a second.
+    fn listen(self: Arc<Self>, queues: Vec<QueueName>, delayqueue: bool) -> EventStream;
+}
 
 /// How long a listener counts as one after it has said so.
 pub(super) const LISTENER_TTL_MS: u64 = 5000;

@@ -1,16 +1,14 @@
 //! What a store can do, one trait for each kind of caller. Each store implements each of them in the
 //! file of the same name.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
 use super::{
-    Advanced, Audit, AuditReport, Cancelled, Counts, Discovered, DueAhead, Ended, EventBuffer,
-    EventStream, HostInfo, LimitedReservation, Limits, Overview, Page, PageEnd, Peer, Redriven,
-    ReportCounts, Rescheduled, Reservation, Retention, SeenHost, Settled, Settlement, StoreResult,
-    Subscription,
+    Advanced, Audit, AuditReport, Cancelled, Counts, Discovered, DueAhead, Ended, Events, HostInfo,
+    LimitedReservation, Limits, Overview, Page, PageEnd, Peer, Redriven, Rescheduled, Reservation,
+    Retention, SeenHost, Settled, Settlement, StoreResult, Subscription,
 };
 use crate::message::{Claim, Delivery, Due, MessageId, NewMessage, QueueName, Record, Sent, State};
 
@@ -392,24 +390,4 @@ pub trait AuditQueues: Send + Sync + 'static {
     /// The same for what belongs to no queue in particular. When it finds the store damaged, no queue
     /// is to be audited.
     async fn audit_store(&self, repair: bool) -> StoreResult<AuditReport>;
-}
-
-/// Tells what happens on queues to those who listen: best effort, see [`Event`](super::Event).
-#[async_trait]
-pub trait Events: Send + Sync + 'static {
-    /// What this process has to tell. Producers and operators note what they do here, and a host the rest.
-    fn events(&self) -> &Arc<EventBuffer>;
-
-    /// Those of these queues that somebody listens to.
-    async fn listened(&self, queues: &[QueueName]) -> StoreResult<Vec<QueueName>>;
-
-    /// Hands batches of events to those who listen now. A repeat tells it twice.
-    async fn publish_events(&self, queue: &QueueName, batches: &[String]) -> StoreResult<()>;
-
-    /// Tells the monitors of a delayqueue with this name. A store that they cannot reach does nothing.
-    async fn report_events(&self, queue: &QueueName, counts: ReportCounts) -> StoreResult<()>;
-
-    /// Listens to queues from now on, which need not be there yet. With `delayqueue` also to what others report
-    /// in the format of a delayqueue. To be called in a Tokio runtime. A listener is noticed within a second.
-    fn listen(self: Arc<Self>, queues: Vec<QueueName>, delayqueue: bool) -> EventStream;
 }

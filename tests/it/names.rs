@@ -112,7 +112,8 @@ fn an_audit_buries_nothing_that_may_be_of_a_prefix_it_may_not_look_at() {
     let others = bases("shop", true);
     go_send(&server, &others, "live");
     // The rule for operators in `docs/stores.md`.
-    let rule = "~{dp:*}:* ~dqhost:queues &{dp:*}:wake &{dp:*}:events +@all -@admin -@dangerous +info";
+    let rule =
+        "~{dp:*}:* ~dqhost:queues &{dp:*}:wake &{dp:*}:events +@all -@admin -@dangerous +info";
     let words = format!("ACL SETUSER operator reset on >operator {rule}");
     let () = server.command(&words.split(' ').collect::<Vec<_>>());
     let url = format!("{}?user=operator&pass=operator", server.url());
@@ -350,7 +351,8 @@ fn a_host_says_that_the_messages_are_under_names_of_another_hash_tag_setting() {
 fn a_user_who_may_not_look_at_the_other_names_is_not_held_up() {
     let server = RedisServer::start();
     go_send(&server, &bases("dp", false), "waits");
-    let rule = "~{dp:*}:* ~dqhost:queues &{dp:*}:wake &{dp:*}:events +@all -@admin -@dangerous +info";
+    let rule =
+        "~{dp:*}:* ~dqhost:queues &{dp:*}:wake &{dp:*}:events +@all -@admin -@dangerous +info";
     let words = format!("ACL SETUSER host reset on >host {rule}");
     let () = server.command(&words.split(' ').collect::<Vec<_>>());
     let url = format!("{}?user=host&pass=host", server.url());

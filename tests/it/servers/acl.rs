@@ -324,7 +324,8 @@ fn users_with_few_rights_do_their_work_under_a_prefix() {
 #[test]
 fn who_steers_can_do_all_that_people_do() {
     let server = Server::start(&[]);
-    let rule = "~{dp:*}:* ~dqhost:queues &{dp:*}:wake &{dp:*}:events +@all -@admin -@dangerous +info";
+    let rule =
+        "~{dp:*}:* ~dqhost:queues &{dp:*}:wake &{dp:*}:events +@all -@admin -@dangerous +info";
     assert!(PAGE.contains(rule));
     let start = "ACL SETUSER dq-operator reset on >dq-operator ";
     let words = format!("{start}{rule}");
