@@ -33,10 +33,16 @@ pub struct TraceParent {
 }
 
 impl TraceParent {
-    /// A trace that begins here.
-    fn begin(is_sampled: bool) -> Self {
+    /// A trace that begins here. The part of all numbers that are recorded is told by their lower half.
+    fn begin(trace: u128, ratio: f64) -> Self {
+        #[expect(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            reason = "the lower half, as a part of all"
+        )]
+        let is_sampled = (trace as u64 as f64) < ratio * u64::MAX as f64;
         Self {
-            trace: fastrand::u128(1..),
+            trace: trace.max(1),
             span: fastrand::u64(1..),
             flags: if is_sampled { SAMPLED } else { 0 },
         }
@@ -191,16 +197,24 @@ impl Spans {
         Self(Some(Arc::new(Exported { to, ratio })))
     }
 
+    /// True if anything may be recorded.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// The start of something with these headers; none if nobody records it. A trace that begins here may be
     /// one that is not recorded: then its spans go nowhere, and whoever comes later knows.
     #[must_use]
-    pub fn start(&self, headers: &Headers) -> Option<Started> {
+    ///
+    /// What begins a trace gives it this number.
+    pub fn start(&self, headers: &Headers, trace: u128) -> Option<Started> {
         let exported = self.0.as_ref()?;
         let from = parent_of(headers);
         let own = match from {
             Some(from) if !from.is_sampled() => return None,
             Some(from) => from.next(),
-            None => TraceParent::begin(fastrand::f64() < exported.ratio),
+            None => TraceParent::begin(trace, exported.ratio),
         };
         let state = from.and_then(|_| value_of(headers, STATE));
         Some(Started {
@@ -257,13 +271,13 @@ impl Started {
     pub fn enter(&self, headers: &mut Headers) {
         let own = self.own.to_string();
         let is_parent = |(name, _): &&mut (String, String)| name.eq_ignore_ascii_case(PARENT);
-        if let Some((_, value)) = headers.iter_mut().find(is_parent) {
-            *value = own;
-            return;
+        let before = headers.clone();
+        match headers.iter_mut().find(is_parent) {
+            Some((_, value)) => *value = own,
+            None => headers.push((PARENT.to_owned(), own)),
         }
-        headers.push((PARENT.to_owned(), own));
         if headers_size(headers) > HEADERS_MAX {
-            headers.pop();
+            *headers = before;
         }
     }
 
@@ -405,7 +419,7 @@ mod tests {
         let (kept, sender) = (Kept::default(), SENDER.parse::<TraceParent>().unwrap());
         let spans = Spans::to(kept.clone(), 0.0);
         let mut headers = of(SENDER);
-        let attempt = spans.start(&headers).unwrap();
+        let attempt = spans.start(&headers, 7).unwrap();
         attempt.enter(&mut headers);
         assert_eq!(headers, of(&attempt.own.to_string()));
         let settlement = attempt.part();
@@ -427,24 +441,43 @@ mod tests {
     fn what_its_sender_does_not_record_is_not_recorded_here() {
         let kept = Kept::default();
         let spans = Spans::to(kept.clone(), 1.0);
-        assert!(spans.start(&of(&SENDER.replace("-01", "-00"))).is_none());
-        assert!(spans.start(&Headers::new()).is_some());
+        assert!(spans.start(&of(&SENDER.replace("-01", "-00")), 7).is_none());
+        assert!(spans.start(&Headers::new(), 7).is_some());
         // Whoever comes later knows that it is not to be recorded.
         let spans = Spans::to(kept.clone(), 0.0);
-        let (started, mut headers) = (spans.start(&Headers::new()).unwrap(), Headers::new());
+        let (started, mut headers) = (spans.start(&Headers::new(), 7).unwrap(), Headers::new());
         started.enter(&mut headers);
         started.end(Ended::operation(Kind::Producer, "send", "q"));
         assert!(kept.0.lock().unwrap().is_empty());
-        assert!(spans.start(&headers).is_none());
-        assert!(Spans::default().start(&of(SENDER)).is_none());
+        assert!(spans.start(&headers, 7).is_none());
+        assert!(Spans::default().start(&of(SENDER), 7).is_none());
+    }
+
+    #[test]
+    fn the_number_of_a_trace_says_whether_it_is_recorded() {
+        let part = |ratio: f64| {
+            let of = |n: u64| TraceParent::begin(u128::from(n << 54), ratio);
+            (0..1024).filter(|n| of(*n).is_sampled()).count()
+        };
+        assert_eq!((part(0.0), part(0.25), part(1.0)), (0, 256, 1024));
     }
 
     #[test]
     fn headers_do_not_grow_beyond_their_limit() {
         let spans = Spans::to(Kept::default(), 1.0);
-        let long = vec![("x".to_owned(), "y".repeat(HEADERS_MAX - 7))];
-        let mut headers = long.clone();
-        spans.start(&headers).unwrap().enter(&mut headers);
-        assert_eq!(headers, long);
+        let short = ("TraceParent".to_owned(), "none".to_owned());
+        let filled = |more: Headers| {
+            let left = HEADERS_MAX - headers_size(&more) - 7;
+            [vec![("x".to_owned(), "y".repeat(left))], more].concat()
+        };
+        for long in [filled(vec![]), filled(vec![short])] {
+            assert_eq!(headers_size(&long), HEADERS_MAX);
+            let mut headers = long.clone();
+            spans
+                .start(&headers, fastrand::u128(1..))
+                .unwrap()
+                .enter(&mut headers);
+            assert_eq!(headers, long);
+        }
     }
 }

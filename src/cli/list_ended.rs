@@ -135,6 +135,7 @@ mod tests {
             handler: String::new(),
             class: String::new(),
             reason: String::new(),
+            has_result: false,
         };
         let died = Ended {
             id: "c".into(),

@@ -71,7 +71,7 @@ pub(super) fn read(
         }
         return Ok(file);
     };
-    let name = printable(text).into_owned();
+    let name = name_of(text);
     let fail = |reason: String| HandlerError::Unreadable {
         path: name.clone(),
         reason: printable(&reason).into_owned(),
@@ -86,6 +86,16 @@ pub(super) fn read(
         remote.verify(&kept, signers, &file)?;
     }
     Ok(file)
+}
+
+/// A handler as it is shown, in the log too: what stands behind the question mark of a URL may be a secret.
+fn name_of(text: &str) -> String {
+    let name = match (text.split_once('?'), text.split_once(DIGEST_MARK)) {
+        (Some((place, _)), Some((_, digest))) => format!("{place}?...{DIGEST_MARK}{digest}"),
+        (Some((place, _)), None) => format!("{place}?..."),
+        (None, _) => text.to_owned(),
+    };
+    printable(&name).into_owned()
 }
 
 /// Where the signature of a file is.
@@ -202,6 +212,16 @@ fn is_digest(bytes: &[u8], digest: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_may_be_secret_in_an_address_is_not_shown() {
+        let shown = name_of("https://a/h.wasm?Signature=s3cret#sha256=12");
+        assert_eq!(shown, "https://a/h.wasm?...#sha256=12");
+        assert_eq!(
+            name_of("https://a/h.wasm#sha256=12"),
+            "https://a/h.wasm#sha256=12"
+        );
+    }
 
     #[test]
     fn an_address_has_a_digest_and_a_path_needs_none() {

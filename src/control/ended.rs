@@ -44,10 +44,11 @@ pub async fn result_of(
     queue: &QueueName,
     ended: &Ended,
 ) -> StoreResult<Option<Vec<u8>>> {
-    match ended.end {
-        End::Acked => store.result(queue, &ended.id).await,
-        End::Died => Ok(None),
+    if !ended.has_result {
+        // One of an earlier message with this id may still be there.
+        return Ok(None);
     }
+    store.result(queue, &ended.id).await
 }
 
 /// How the latest messages ended, as events: oldest first, as far as it is kept.
@@ -201,6 +202,7 @@ mod tests {
             handler: "ab".to_owned(),
             class: class.to_owned(),
             reason: reason.to_owned(),
+            has_result: false,
         }
     }
 

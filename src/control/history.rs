@@ -164,6 +164,7 @@ mod tests {
             handler: handler.to_owned(),
             class: if is_acked { "" } else { "nacked" }.to_owned(),
             reason: reason.to_owned(),
+            has_result: false,
         }
     }
 

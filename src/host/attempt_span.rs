@@ -1,9 +1,11 @@
 //! The span of an attempt, and that of its settlement.
 
+use sha2::{Digest, Sha256};
+
 use super::ServedQueue;
 use crate::message::{Delivery, QueueName};
 use crate::runtime::Report;
-use crate::spans::{Ended, Kind, Started};
+use crate::spans::{Ended, Kind, Started, parent_of};
 use crate::store::{Settled, Settlement};
 use crate::verdict::Outcome;
 
@@ -18,7 +20,8 @@ impl AttemptSpan {
     /// Begins it, and makes it what the handler's requests and messages belong to. None if nobody records
     /// it.
     pub(super) fn begin(served: &ServedQueue, delivery: &mut Delivery) -> Option<Self> {
-        let started = served.shared.config.spans.start(&delivery.headers)?;
+        let spans = &served.shared.config.spans;
+        let started = spans.start(&delivery.headers, trace_of(served, delivery))?;
         started.enter(&mut delivery.headers);
         let size = delivery.payload.as_ref().map_or(0, Vec::len);
         let ended = Ended::operation(Kind::Consumer, "process", served.queue.as_str())
@@ -43,6 +46,20 @@ impl AttemptSpan {
         started.end_linked(ended.failed(error));
         Some(settlement)
     }
+}
+
+/// The trace of a message that has none: the same in each attempt, on each host.
+fn trace_of(served: &ServedQueue, delivery: &Delivery) -> u128 {
+    if !served.shared.config.spans.is_on() || parent_of(&delivery.headers).is_some() {
+        return 0;
+    }
+    let mut hash = Sha256::new();
+    hash.update(served.queue.as_str());
+    hash.update([0]);
+    hash.update(delivery.claim.id.as_str());
+    let hash = hash.finalize();
+    let half = hash.first_chunk().copied().unwrap_or_default();
+    u128::from_be_bytes(half)
 }
 
 /// The store has answered: what it was told is on record.

@@ -46,6 +46,7 @@ impl Note {
             handler: self.handler.digest().to_owned(),
             class,
             reason,
+            has_result: self.result.is_some(),
         };
         (ended, now.saturating_duration_since(self.at))
     }
@@ -80,7 +81,9 @@ impl EndedNotes {
             let mut left = result_bytes;
             for note in notes.iter_mut().rev() {
                 let size = note.result.as_ref().map_or(0, Vec::len);
-                if size > left {
+                if size > result_bytes {
+                    note.result = None;
+                } else if size > left {
                     // Nor any before it: those that are kept are the latest.
                     left = 0;
                     note.result = None;

@@ -24,14 +24,19 @@ pub(super) async fn tell(served: &ServedQueue) {
             let (host, now) = (&shared.config.host_id, Instant::now());
             let mut taken = taken;
             let results = results(taken.make_contiguous());
-            let ended: Vec<_> = taken.into_iter().map(|note| note.told(host, now)).collect();
+            let ended = taken.into_iter().map(|note| note.told(host, now));
+            let ended: Vec<_> = ended.collect();
             let told = async {
                 // First: whoever sees how a message ended finds its result.
-                if !results.is_empty() {
-                    let bytes = served.settings.keep_results;
-                    shared.store.keep_results(queue, &results, bytes).await?;
-                }
-                shared.store.keep_ended(queue, &ended, keep).await
+                let kept = match results.as_slice() {
+                    [] => Ok(()),
+                    some => {
+                        let bytes = served.settings.keep_results;
+                        shared.store.keep_results(queue, some, bytes).await
+                    }
+                };
+                shared.store.keep_ended(queue, &ended, keep).await?;
+                kept
             };
             match told.await {
                 Ok(()) => is_warned = false,
@@ -49,8 +54,11 @@ pub(super) async fn tell(served: &ServedQueue) {
     }
 }
 
-/// What handlers returned.
+/// What handlers returned. That they did stays in the notes.
 fn results(notes: &mut [Note]) -> Vec<(MessageId, Vec<u8>)> {
-    let result = |note: &mut Note| Some((note.id.clone(), note.result.take()?));
+    let result = |note: &mut Note| {
+        let bytes = std::mem::take(note.result.as_mut()?);
+        Some((note.id.clone(), bytes))
+    };
     notes.iter_mut().filter_map(result).collect()
 }

@@ -16,7 +16,7 @@ impl SendSpan {
         of: &Headers,
         messages: &mut [NewMessage],
     ) -> Option<Self> {
-        let started = spans.start(of)?;
+        let started = spans.start(of, fastrand::u128(1..))?;
         let parent = parent_of(of);
         for message in &mut *messages {
             if parent_of(&message.headers) == parent {

@@ -31,6 +31,9 @@ pub struct Ended {
     /// In words, from the handler or the host.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
+    /// True if the handler returned bytes with its ack.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_result: bool,
 }
 
 /// What became of a message.
@@ -87,6 +90,7 @@ mod tests {
                 at_ms,
                 end: if is_ack { End::Acked } else { End::Died },
                 attempt, duration_ms, due_at_ms, host, handler, class, reason,
+                has_result: is_ack,
             };
             let line = format!("{at_ms} {}", ended.json());
             prop_assert_eq!(line.lines().count(), 1);

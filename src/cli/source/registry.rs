@@ -233,7 +233,9 @@ impl<'a> Session<'a> {
         let url = ask.url.clone();
         let is_ours = self.reference.url("")?.authority() == url.authority();
         let mut answer = web::send(self.proved(ask.clone(), is_ours)).await?;
-        if answer.status == StatusCode::UNAUTHORIZED && is_ours && self.authorization.is_none() {
+        // Only the registry itself is told who asks, and no server that it leads to.
+        let is_asked = is_ours && answer.from.authority() == url.authority();
+        if answer.status == StatusCode::UNAUTHORIZED && is_asked && self.authorization.is_none() {
             let wanted = answer.headers.get(WWW_AUTHENTICATE);
             let wanted = wanted
                 .and_then(|value| value.to_str().ok())

@@ -64,6 +64,8 @@ impl Ask {
 /// An answer, whatever its status.
 #[derive(Debug)]
 pub(super) struct Answer {
+    /// Who gave it: redirections may lead to another server.
+    pub from: Uri,
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub body: Vec<u8>,
@@ -77,7 +79,17 @@ impl Answer {
         }
         let shown = &self.body[..self.body.len().min(SHOWN)];
         let shown = String::from_utf8_lossy(shown);
+        let url = self::shown(url);
         Err(format!("{url} answered {}: {}", self.status, shown.trim()))
+    }
+}
+
+/// A URL as it is shown: what stands behind a question mark may be a secret.
+pub(super) fn shown(url: &Uri) -> String {
+    let text = url.to_string();
+    match text.split_once('?') {
+        Some((place, _)) => format!("{place}?..."),
+        None => text,
     }
 }
 
@@ -141,7 +153,7 @@ pub(super) async fn send(mut ask: Ask) -> Result<Answer, String> {
     }
     Err(format!(
         "more than {REDIRECTS_MAX} redirections, the last to {}",
-        ask.url
+        shown(&ask.url)
     ))
 }
 
@@ -158,6 +170,7 @@ pub(super) fn resolve(from: &Uri, place: &HeaderValue) -> Result<Uri, String> {
         url(text)?
     };
     if from.scheme_str() == Some("https") && next.scheme_str() != Some("https") {
+        let (from, next) = (shown(from), shown(&next));
         return Err(format!("{from} leads to {next}, which is not encrypted"));
     }
     Ok(next)
@@ -189,7 +202,7 @@ async fn connect(url: &Uri) -> Result<Box<dyn Stream>, String> {
 /// One request over a connection of its own.
 async fn exchange(ask: &Ask) -> Result<Answer, String> {
     let url = &ask.url;
-    let fail = |error: &dyn std::fmt::Display| format!("{url}: {error}");
+    let fail = |error: &dyn std::fmt::Display| format!("{}: {error}", shown(url));
     let stream = connect(url).await?;
     let path = url.path_and_query().map_or("/", |path| path.as_str());
     let mut request = Request::new(Full::new(ask.body.clone()));
@@ -215,12 +228,13 @@ async fn exchange(ask: &Ask) -> Result<Answer, String> {
             continue;
         };
         if data.len() > ask.max.saturating_sub(bytes.len()) {
-            let (max, remedy) = (ask.max, ask.remedy);
+            let (url, max, remedy) = (shown(url), ask.max, ask.remedy);
             return Err(format!("{url} has more than {max} bytes{remedy}"));
         }
         bytes.extend_from_slice(data);
     }
     Ok(Answer {
+        from: url.clone(),
         status: head.status,
         headers: head.headers,
         body: bytes,

@@ -158,8 +158,20 @@ async fn read(receiver: oneshot::Receiver<Sender>, into: Arc<Mutex<Response>>) {
 }
 
 /// To its end, of which the start is kept.
-async fn read_body(mut body: impl Body<Data = Bytes> + Unpin, into: &Mutex<Response>) {
-    while let Some(Ok(frame)) = body.frame().await {
+///
+/// A body that ends with an error makes the answer one: the guest has failed after its status.
+async fn read_body<B>(mut body: B, into: &Mutex<Response>)
+where
+    B: Body<Data = Bytes, Error: std::fmt::Debug> + Unpin,
+{
+    while let Some(frame) = body.frame().await {
+        let frame = match frame {
+            Ok(frame) => frame,
+            Err(error) => {
+                let error = format!("the body ended with {error:?}");
+                return keep(into, |response| response.head = Some(Err(error)));
+            }
+        };
         if let Some(data) = frame.data_ref() {
             keep(into, |response| {
                 let room = BODY_SHOWN.saturating_sub(response.body.len());

@@ -57,6 +57,7 @@ pub(crate) async fn what_ended_is_told_as_it_was_and_when_by_the_clock_of_the_st
         due_at_ms: Some(1_700_000_000_000),
         class: "rejected".to_owned(),
         reason: "no \"such\"\norder \u{e9}".to_owned(),
+        has_result: false,
         ..ended("of another\nform {}", End::Died)
     };
     let acked = ended("acked", End::Acked);

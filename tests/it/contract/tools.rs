@@ -103,6 +103,7 @@ pub(crate) fn ended(id: &str, end: End) -> Ended {
         handler: "ab12".to_owned(),
         class: String::new(),
         reason: String::new(),
+        has_result: false,
     }
 }
 

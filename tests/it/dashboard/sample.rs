@@ -455,6 +455,7 @@ fn ended() -> Vec<Ended> {
             handler: handler.repeat(4),
             class: failure.0.to_owned(),
             reason: failure.1.to_owned(),
+            has_result: false,
         }
     };
     (1..=150).map(one).collect()

@@ -40,7 +40,13 @@ pub(super) async fn answer(host: &str, asked: &Uri, wanted: &str) -> Result<Head
     };
     let realm = field("realm").ok_or_else(|| format!("{host} names no server for tokens"))?;
     let realm = HeaderValue::from_str(realm).map_err(|error| error.to_string())?;
-    let mut place = web::resolve(asked, &realm)?.to_string();
+    let place = web::resolve(asked, &realm)?;
+    if place.scheme_str() != Some("https") && !place.host().is_some_and(web::is_loopback) {
+        return Err(format!(
+            "{host} wants a proof from {place}, which is not encrypted"
+        ));
+    }
+    let mut place = place.to_string();
     for name in ["service", "scope"] {
         if let Some(value) = field(name) {
             place.push(if place.contains('?') { '&' } else { '?' });

@@ -290,6 +290,7 @@ mod tests {
             handler: handler.to_owned(),
             class: String::new(),
             reason: String::new(),
+            has_result: false,
         }
     }
 
