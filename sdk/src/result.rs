@@ -12,7 +12,7 @@ use serde::Serialize;
 ///
 /// More bytes than the host keeps for one message. Those of an earlier call stay.
 pub fn set(bytes: impl Into<Vec<u8>>) -> Result<(), SetError> {
-    host::set_result(bytes.into())
+    host::set_result(&bytes.into())
 }
 
 /// The same with this value as JSON.
@@ -47,8 +47,8 @@ mod host {
     use super::SetError;
     use crate::bindings::dqhost::queue::result;
 
-    pub(super) fn set_result(bytes: Vec<u8>) -> Result<(), SetError> {
-        result::set(&bytes).map_err(|result::SetError::TooLarge(max)| SetError::TooLarge(max))
+    pub(super) fn set_result(bytes: &[u8]) -> Result<(), SetError> {
+        result::set(bytes).map_err(|result::SetError::TooLarge(max)| SetError::TooLarge(max))
     }
 }
 

@@ -155,11 +155,11 @@ mod host {
         })
     }
 
-    pub(crate) fn set_result(bytes: Vec<u8>) -> Result<(), SetError> {
+    pub(crate) fn set_result(bytes: &[u8]) -> Result<(), SetError> {
         if bytes.len() > RESULT_MAX {
             return Err(SetError::TooLarge(RESULT_MAX as u64));
         }
-        with(|context| context.result = Some(bytes));
+        with(|context| context.result = Some(bytes.to_vec()));
         Ok(())
     }
 

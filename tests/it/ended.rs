@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::contract::tools::now_ms;
 use crate::http_api::{Answer, Api, request, with_each_store};
-use crate::support::{Host, RedisServer, eventually, guest, run, stderr, stdout};
+use crate::support::{Host, RedisServer, eventually, guest, run, stats, stderr, stdout};
 
 fn send(store: &str, payload: &str) -> String {
     let args = ["send", payload, "--queue", "q"];
@@ -325,5 +325,24 @@ fn what_a_handler_returns_is_kept_with_its_ack() {
         let id = returns(store, &["result=last"], &["--keep-results", "4"]);
         assert_eq!(get(store, &id)["result"], "last");
         assert_eq!(get(store, &bytes)["result_base64"], Value::Null);
+    });
+}
+
+#[test]
+fn a_result_is_not_shown_for_a_later_message_with_the_same_id() {
+    with_each_store(|store| {
+        let handled = |more: &[&str]| {
+            let key = ["--idempotency-key", "k", "--dedup-window", "0s"];
+            let args = [&["send", "q", "--header", "count=0"], &key[..], more].concat();
+            let id = ask(store, &args).trim().to_owned();
+            serve(store, "fan-out", &[]);
+            let acked = &stats(store, "default")["totals"]["acked"];
+            (get(store, &id)["result"].clone(), acked.as_u64())
+        };
+        assert_eq!(
+            handled(&["--header", "result=old"]),
+            ("old".into(), Some(1))
+        );
+        assert_eq!(handled(&[]), (Value::Null, Some(2)));
     });
 }

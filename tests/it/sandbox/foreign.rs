@@ -134,6 +134,8 @@ async fn an_http_handler_of_wasi_0_3_is_posted_the_same_and_answers_the_same() {
         outcome("service", "error").await,
         nacked("it responded with the error ErrorCode::LoopDetected")
     );
+    // The status was 200, and what came after it failed.
+    assert_eq!(outcome("service", "broken").await.class(), "nacked");
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use dqhost::text::hex;
 use sha2::{Digest, Sha256};
@@ -246,4 +247,44 @@ fn a_registry_that_gives_tokens_is_asked_for_one() {
         let told = stdout(&output) + &stderr(&output);
         assert!(told.contains(says), "{told}");
     }
+}
+
+#[test]
+fn a_password_goes_to_no_server_that_a_registry_leads_to() {
+    let is_told = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&is_told);
+    let thief = Server::start(
+        None,
+        Arc::new(move |request: &Request| {
+            told.fetch_or(
+                request.headers.contains_key("authorization"),
+                Ordering::SeqCst,
+            );
+            let realm = format!("http://{}/token", request.headers["host"]);
+            let wanted = format!("www-authenticate: Bearer realm=\"{realm}\"\r\n");
+            answer(401, &wanted, b"")
+        }),
+    );
+    let place = format!("location: http://127.0.0.1:{}/x\r\n", thief.port);
+    let leads = move |_: &Request| answer(307, &place, b"");
+    let registry = Server::start(None, Arc::new(leads));
+    let home = TempDir::new().unwrap();
+    let config = format!(
+        r#"{{"auths": {{"127.0.0.1:{}": {{"auth": "{LOGIN}"}}}}}}"#,
+        registry.port
+    );
+    fs::write(home.path().join("config.json"), config).unwrap();
+    let address = format!(
+        "oci://127.0.0.1:{}/team/h@sha256:{}",
+        registry.port,
+        "0".repeat(64)
+    );
+    let mut command = dqhost(None, &["run", &address]);
+    command
+        .env("XDG_CACHE_HOME", home.path())
+        .env("DOCKER_CONFIG", home.path());
+    let output = expect(command.output().unwrap(), 4);
+    assert!(stderr(&output).contains("answered 401"), "{output:?}");
+    assert!(thief.connections() > 0);
+    assert!(!is_told.load(Ordering::SeqCst));
 }

@@ -3,6 +3,7 @@
 //! * `status N [SECONDS]`: with that status, the request's headers as its body, and `Retry-After`;
 //! * `error`: with an error in the place of a response;
 //! * `late`: with 200, and panics before its body has ended;
+//! * `broken`: with 200, and an error at the end of its body;
 //! * `linger`: with 204, and ends its body 100 ms later;
 //! * `flood`: with a body without end;
 //! * `large N`: with 500 and a body of N bytes.
@@ -23,6 +24,7 @@ enum Rest {
     Endless,
     Panic,
     Later,
+    Broken,
 }
 
 impl wasip3::exports::http::handler::Guest for Service {
@@ -40,6 +42,7 @@ impl wasip3::exports::http::handler::Guest for Service {
         Ok(match words[..] {
             ["error"] => return Err(ErrorCode::LoopDetected),
             ["late"] => respond(200, None, Rest::Panic),
+            ["broken"] => respond(200, None, Rest::Broken),
             ["linger"] => respond(204, None, Rest::Later),
             ["flood"] => respond(200, None, Rest::Endless),
             ["large", n] => {
@@ -67,15 +70,20 @@ fn respond(status: u16, retry_after: Option<&str>, rest: Rest) -> Response {
     let (response, _) = Response::new(fields, Some(body), trailers);
     let _ = response.set_status_code(status);
     wit_bindgen::spawn_local(async move {
+        let none: Option<Trailers> = None;
+        let end = match rest {
+            Rest::Broken => Err(ErrorCode::LoopDetected),
+            _ => Ok(none),
+        };
         match rest {
+            Rest::Broken => {}
             Rest::Bytes(bytes) => drop(writer.write_all(bytes).await),
             Rest::Endless => while writer.write_all(vec![b'x'; 4096]).await.is_empty() {},
             Rest::Panic => panic!("after the response"),
             Rest::Later => monotonic_clock::wait_for(nanos(Duration::from_millis(100))).await,
         }
         drop(writer);
-        let none: Option<Trailers> = None;
-        let _ = ended.write(Ok(none)).await;
+        let _ = ended.write(end).await;
     });
     response
 }
