@@ -7,7 +7,7 @@ use ratatui::layout::Rect;
 use ratatui::text::Span;
 
 use super::list::{self, List};
-use crate::control::{Bulk, Command, Letters, Query};
+use crate::control::{Bulk, Command, Group, Letters, Query};
 use crate::dashboard::keymap::{Action, Scope};
 use crate::dashboard::state::{Effect, Reasons, Screen, State};
 use crate::dashboard::widgets::safe;
@@ -116,6 +116,8 @@ impl Screen for Dead {
     fn open(&self, state: &mut State) {
         if let Some((queue, id)) = self.current(state) {
             state.open(queue, id);
+        } else if let Some((queue, id)) = only_match(state) {
+            state.open(queue, id);
         } else if let Some(reasons) = selected(state) {
             state.group = Some(reasons);
             state.first_page();
@@ -176,6 +178,21 @@ fn selected(state: &State) -> Option<Reasons> {
         return Some(Reasons::All);
     };
     Some(Reasons::One(groups.get(line)?.reason.clone()))
+}
+
+/// The dead letter that a search has found, if it is the only one.
+fn only_match(state: &State) -> Option<(QueueName, MessageId)> {
+    let (groups, _) = state.groups()?;
+    let [
+        Group {
+            count: 1, example, ..
+        },
+    ] = groups
+    else {
+        return None;
+    };
+    let example = example.as_ref().filter(|_| !state.filter.is_empty())?;
+    Some((state.queue.clone()?, example.id.clone()))
 }
 
 /// Asks for the dead letters with these reasons that match the filter; the question comes with their

@@ -65,13 +65,9 @@ async fn a_dead_letter_is_found_by_a_word_of_its_payload_among_a_hundred_thousan
             text.contains("/zebra") && text.contains("     1  ") && !text.contains("goes on")
         });
         task.press("\r");
-        task.tty.wait_for("LAST FAILURE");
-        task.tty.wait_for("> 0");
-        task.press("\r");
         task.tty.wait_for("attempts, latest first");
         task.tty.wait_for("order 40000 of the zebra");
-        // As many as before.
-        task.took_at_most(10, 10);
+        task.took_at_most(9, 10);
     };
     tokio::task::spawn_blocking(find).await.unwrap();
 }
