@@ -336,7 +336,7 @@ fn a_result_is_not_shown_for_a_later_message_with_the_same_id() {
             let args = [&["send", "q", "--header", "count=0"], &key[..], more].concat();
             let id = ask(store, &args).trim().to_owned();
             serve(store, "fan-out", &[]);
-            let acked = &stats(store, "default")["totals"]["acked"];
+            let acked = &stats(store, "q")["totals"]["acked"];
             (get(store, &id)["result"].clone(), acked.as_u64())
         };
         assert_eq!(

@@ -85,7 +85,10 @@ impl Registry {
 
     fn push(&self, file: &Path, to: &str, code: i32) -> String {
         let to = format!("oci://127.0.0.1:{}/{to}", self.port);
-        self.ask(&["push", text(file), &to], code).trim().to_owned()
+        let told = self.ask(&["push", text(file), &to], code);
+        // The address stands alone on stdout, which comes first; a slow machine says more on stderr.
+        let address = told.lines().next().unwrap_or_default();
+        if code == 0 { address } else { told.trim() }.to_owned()
     }
 
     /// Forgets what the client has kept.
