@@ -64,6 +64,83 @@ for _, key in ipairs({at, due, headers, counts, KEYS[5]}) do redis.call('HLEN', 
 local virtual = math.max(tonumber(redis.call('ZSCORE', limits, 'turn') or 0), 0)
 local was_virtual = virtual
 
+local digests = {}
+local function digest_of(text)
+  text = text or ''
+  digests[text] = digests[text] or key_of(text)
+  return digests[text]
+end
+
+-- us until the next call, when so many went and so many are left.
+local function look_in(number, left_aside, left_in_run)
+  local wait_us = number == room and room < wanted and left_aside + left_in_run > 0 and held_for() or 0
+  if left_aside > 0 or wait_us ~= 0 then
+    redis.call('ZADD', limits, string.format('%.0f', now_us + 2 * LOOK_US), 'until')
+  elseif kept[2] then
+    redis.call('ZREM', limits, 'until')
+  end
+  return wait_us > 0 and math.min(wait_us, LOOK_US) or LOOK_US
+end
+
+-- Without others nobody takes turns: the oldest go. Virtual time stands still, since only the distance of
+-- the one key from it counts. Returns nothing, and has changed nothing, if there are others or there is more
+-- to see to.
+local function without_others()
+  local was_run = redis.call('GET', KEYS[14])
+  local digest, number, newest = string.match(was_run or '', '^(%x+):(%d+):(.*)$')
+  number = tonumber(number or 0)
+  local length = redis.call('LLEN', ready)
+  local behind = length - number
+  if room == 0 or number <= room or behind < 0 or redis.call('LLEN', retry) > 0
+    or redis.call('ZCARD', line) > 0 or redis.call('LINDEX', ready, -number) ~= newest then
+    return
+  end
+  local starts = redis.call('ZRANGE', turns, 0, 1, 'WITHSCORES')
+  if #starts ~= 2 or starts[1] ~= digest or tonumber(starts[2]) ~= virtual + STEP then return end
+  local function are_of_one(ids)
+    local texts, ours = redis.call('HMGET', headers, unpack(ids))
+    for i = 1, #ids do
+      local text = texts[i]
+      if text ~= ours then
+        if digest_of(text) ~= digest then return end
+        ours = text
+      end
+    end
+    return texts
+  end
+  -- What has come since then, or was not sorted yet.
+  local more = math.min(behind, LOOKS_MAX)
+  if more > 0 then
+    local newer = redis.call('LRANGE', ready, behind - more, behind - 1)
+    if not are_of_one(newer) then return end
+    newest = newer[1]
+  end
+  local tail = redis.call('LRANGE', ready, -room, -1)
+  local ids, seen = {}, {}
+  for i = room, 1, -1 do
+    local id = tail[i]
+    if seen[id] then return end
+    seen[id], ids[room - i + 1] = true, id
+  end
+  local held = redis.call('ZCARD', unack)
+  if held > 0 then
+    local leased = redis.call('ZMSCORE', unack, unpack(ids))
+    for i = 1, room do
+      if leased[i] then return end
+    end
+  end
+  local texts = are_of_one(ids)
+  if not texts then return end
+  local reserved = to_unack(ids, {room, 0}, held, 14, 8, texts)
+  went(room)
+  number = number + more - room
+  redis.call('SET', KEYS[14], string.format('%s:%.0f:%s', digest, number, newest))
+  local wait_us = look_in(room, 0, number)
+  return {behind > more and 1 or wait_us, reserved}
+end
+local alone = without_others()
+if alone then return alone end
+
 local function set_start(digest, start)
   redis.call('ZADD', turns, string.format('%.0f', start), digest)
 end
@@ -126,12 +203,7 @@ elseif digest_was then
   if number then run = {digest = digest_was, number = number} else to_sort = length end
 end
 
-local met, back, members_out, ids_out, seen, digests = {}, {}, {}, {}, {}, {}
-local function digest_of(text)
-  text = text or ''
-  digests[text] = digests[text] or key_of(text)
-  return digests[text]
-end
+local met, back, members_out, ids_out, seen = {}, {}, {}, {}, {}
 
 -- What is known of some ids, oldest first, each once and without what is in unack.
 local function look(list)
@@ -420,12 +492,7 @@ elseif was_run and not new_run then
 end
 local left = redis.call('ZCARD', line)
 has_more = has_more or not is_sorted
-local wait_us = #ids == room and room < wanted and left + left_in_run > 0 and held_for() or 0
-if left > 0 or wait_us ~= 0 then
-  redis.call('ZADD', limits, string.format('%.0f', now_us + 2 * LOOK_US), 'until')
-elseif kept[2] then
-  redis.call('ZREM', limits, 'until')
-end
+local wait_us = look_in(#ids, left, left_in_run)
 if left + left_in_run == 0 and not has_more then
   -- Nobody waits for anybody: all start anew.
   redis.call('DEL', turns)
@@ -436,4 +503,4 @@ if virtual ~= was_virtual then
   redis.call('ZADD', limits, string.format('%.0f', virtual), 'turn')
 end
 if has_more then return {1, reserved} end
-return {wait_us > 0 and math.min(wait_us, LOOK_US) or LOOK_US, reserved}
+return {wait_us, reserved}

@@ -53,9 +53,9 @@ local function take_out(taken)
 end
 
 -- Puts what `in_line` has found into unack and takes all that it has looked at out of the lists.
--- fixed_keys, fixed_args: how many KEYS and ARGV come before those of payloads. Returns what
--- `ready_to_unack` answers.
-local function to_unack(ids, taken, held, fixed_keys, fixed_args)
+-- fixed_keys, fixed_args: how many KEYS and ARGV come before those of payloads. texts: the headers of the
+-- messages, if they are known. Returns what `ready_to_unack` answers.
+local function to_unack(ids, taken, held, fixed_keys, fixed_args, texts)
   if #ids == 0 then
     take_out(taken)
     return {taken[1] + taken[2]}
@@ -63,7 +63,7 @@ local function to_unack(ids, taken, held, fixed_keys, fixed_args)
   local function fields(key)
     return redis.call('EXISTS', key) == 1 and redis.call('HMGET', key, unpack(ids)) or {}
   end
-  local left, tries, due_at, extra = fields(counts), fields(attempts), fields(due), fields(headers)
+  local left, tries, due_at, extra = fields(counts), fields(attempts), fields(due), texts or fields(headers)
 
   local lease_end = score(now_ceil_ms + tonumber(ARGV[2]))
   local leases, n, flags, had_due = {}, 0, {}, false

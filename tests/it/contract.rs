@@ -134,6 +134,7 @@ macro_rules! contract {
                 fair: who_comes_behind_a_thousand_is_next,
                 fair: keys_that_wait_share_and_one_alone_has_all,
                 fair: who_was_idle_has_no_credit,
+                fair: one_key_alone_goes_in_order_and_shares_as_soon_as_another_comes,
                 fair: who_comes_back_at_once_has_its_turn_and_no_more,
                 fair: new_keys_without_end_do_not_stop_an_old_one,
                 fair: a_crash_costs_an_attempt_and_no_turn,

@@ -103,22 +103,38 @@ pub(super) fn reserve(tx: &mut QueueTx<'_>, wanted: Reservation) -> Result<Vec<D
             continue;
         }
         let found = in_line(tx, from, max - deliveries.len())?;
-        let mut update = tx.tx.prepare_cached(
-            "UPDATE messages SET state = 4, place = ?2, token = ?3 WHERE seq = ?1",
-        )?;
-        for (seq, mut delivery) in found {
-            let token = tx.next_token();
-            update.execute(params![seq, lease_end, token])?;
-            tx.moved(Some(from), Some(State::Unack));
-            delivery.claim.token = Token(format!("{seq}/{token}"));
-            deliveries.push(delivery);
-        }
+        deliveries.extend(to_unack(tx, from, found, lease_end)?);
+    }
+    Ok(deliveries)
+}
+
+/// What [`in_line`] has found -> unack.
+pub(super) fn to_unack(
+    tx: &mut QueueTx<'_>,
+    from: State,
+    found: Vec<(i64, Delivery)>,
+    lease_end: i64,
+) -> Result<Vec<Delivery>, Failure> {
+    let mut update = tx
+        .tx
+        .prepare_cached("UPDATE messages SET state = 4, place = ?2, token = ?3 WHERE seq = ?1")?;
+    let mut deliveries = Vec::with_capacity(found.len());
+    for (seq, mut delivery) in found {
+        let token = tx.next_token();
+        update.execute(params![seq, lease_end, token])?;
+        tx.moved(Some(from), Some(State::Unack));
+        delivery.claim.token = Token(format!("{seq}/{token}"));
+        deliveries.push(delivery);
     }
     Ok(deliveries)
 }
 
 /// The first in line of a state, with their sequence numbers; without tokens yet.
-fn in_line(tx: &QueueTx<'_>, state: State, limit: usize) -> rusqlite::Result<Vec<(i64, Delivery)>> {
+pub(super) fn in_line(
+    tx: &QueueTx<'_>,
+    state: State,
+    limit: usize,
+) -> rusqlite::Result<Vec<(i64, Delivery)>> {
     tx.tx
         .prepare_cached(
             "SELECT seq, id, payload, headers, failed, retries_left, due_ms FROM messages

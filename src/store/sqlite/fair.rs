@@ -14,6 +14,7 @@ use crate::message::{Delivery, State};
 use crate::store::common::{headers, ms};
 use crate::store::{BATCH_MAX, LimitBy, Reservation};
 
+mod alone;
 mod sorting;
 
 /// So far a message puts its key back, in virtual time.
@@ -121,6 +122,9 @@ pub(super) fn reserve(
         deliveries: Vec::new(),
         tx,
     };
+    if let Some(done) = fair.without_others()? {
+        return Ok(done);
+    }
     fair.put_off()?;
     fair.sort()?;
     fair.choose()?;

@@ -153,6 +153,42 @@ pub(crate) async fn who_was_idle_has_no_credit(store: &dyn Store) {
     assert!((9..=11).contains(&of_a), "{:?}", names(&shared));
 }
 
+pub(crate) async fn one_key_alone_goes_in_order_and_shares_as_soon_as_another_comes(
+    store: &dyn Store,
+) {
+    send_many(store, &numbered("a", 1..=700)).await;
+    let (mut went, mut sent) = (Vec::new(), 700);
+    for round in 0..20 {
+        // Some come while others go; a few of them not sorted yet.
+        send_many(store, &numbered("a", sent + 1..=sent + 10)).await;
+        sent += 10;
+        if round == 10 {
+            sort(store).await;
+        }
+        let some = get(store, 1 + round % 15).await;
+        assert_eq!(some.len(), 1 + round % 15);
+        ack_all(store, &some).await;
+        went.extend(names(&some).into_iter().map(str::to_owned));
+    }
+    assert_eq!(went, numbered("a", 1..=went.len()));
+    // Neither a credit nor a debt has grown meanwhile.
+    send_many(store, &numbered("b", 1..=100)).await;
+    sort(store).await;
+    let shared = get(store, 40).await;
+    let of_b = count_of(&shared, "b");
+    assert!((19..=21).contains(&of_b), "{:?}", names(&shared));
+    // Retries go first, also of one alone.
+    let rest = get(store, 1000).await;
+    assert_eq!(shared.len() + rest.len() + went.len(), sent + 100);
+    ack_all(store, &rest).await;
+    for delivery in shared {
+        settle(store, &delivery.claim, nack(None)).await;
+    }
+    send_many(store, &numbered("a", sent + 1..=sent + 20)).await;
+    store.advance(&queue()).await.unwrap();
+    assert!(get(store, 10).await.iter().all(|one| one.attempt == 2));
+}
+
 /// One key has a lot, the other sends one as soon as its last one has gone. Returns how many of `number`
 /// were of the other. `between` is called before each reservation.
 pub(crate) async fn share_of_one_that_comes_back(

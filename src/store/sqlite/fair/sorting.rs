@@ -12,7 +12,7 @@ use crate::store::sqlite::limit_times;
 use crate::store::sqlite::queue::{code, signed, text, unsigned};
 
 /// Messages in line that one reservation sorts, and messages aside that it puts off.
-const LOOKS_MAX: usize = 250;
+pub(super) const LOOKS_MAX: usize = 250;
 
 /// Messages that one call meets at most, in line and among those of the run.
 pub(super) const MET_MAX: usize = 2 * LOOKS_MAX;
@@ -22,7 +22,7 @@ const RENEWALS_MAX: usize = 250;
 const PERIOD_MS: u64 = 30_000;
 
 /// The place to which the run goes, among what the limits remember; its key is behind it.
-const RUN: &str = "run:";
+pub(super) const RUN: &str = "run:";
 
 /// A row in line, and the key under which it has a place.
 type InLine = (Waiting, i64, String, Option<String>);
@@ -99,7 +99,7 @@ impl Fair<'_, '_> {
         self.enter(had_run.as_deref())
     }
 
-    fn kept_run(&self) -> rusqlite::Result<Option<Run>> {
+    pub(super) fn kept_run(&self) -> rusqlite::Result<Option<Run>> {
         self.tx
             .tx
             .prepare_cached(
