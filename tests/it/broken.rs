@@ -351,7 +351,7 @@ fn one_broken_queue_keeps_no_other_from_going_on_and_goes_on_when_it_is_mended()
     let (mut fine, mut acked, mut died) = (0, 0, 0);
     for key in KEYS.into_iter().chain(["msg:spoilt"]) {
         // Acked at once, after a retry, and dead.
-        run(Some(&url), &["pause", "--queue", "q"], 0);
+        run(Some(&url), &["pause", "--queue", "q", "--create"], 0);
         for (payload, more) in [
             ("1", &[] as &[&str]),
             ("2", &["--header", "k=v"]),
