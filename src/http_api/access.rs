@@ -6,9 +6,9 @@ use std::marker::PhantomData;
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
 
-use super::guard::Client;
+use super::guard::{Client, Holder};
 use super::problem::Problem;
-use super::tokens::Role;
+use super::tokens::{Grant, Role, Tokens};
 use crate::message::{MessageId, QueueName};
 use crate::text::printable;
 
@@ -43,22 +43,25 @@ pub(super) struct Allowed<N> {
 }
 
 impl<N: Need> Allowed<N> {
+    /// What its token allows; none where no tokens are needed.
+    fn grant(&self) -> Option<&Grant> {
+        let Client(holder) = &self.client;
+        holder.as_ref().map(|holder| &*holder.grant)
+    }
+
     /// Whether the client may do it with this queue.
     pub(super) fn covers(&self, queue: &QueueName) -> bool {
-        let Client(grant) = &self.client;
-        grant.as_ref().is_none_or(|grant| grant.covers(queue))
+        self.grant().is_none_or(|grant| grant.covers(queue))
     }
 
     /// Whether the client may do it with every queue.
     pub(super) fn covers_all(&self) -> bool {
-        let Client(grant) = &self.client;
-        grant.as_ref().is_none_or(|grant| grant.queues.is_none())
+        self.grant().is_none_or(|grant| grant.queues.is_none())
     }
 
     /// The line of the log for what was changed.
     fn log(&self, what: &str, queue: &QueueName, id: Option<&MessageId>) {
-        let Client(grant) = &self.client;
-        let client = grant.as_ref().map_or("-", |grant| grant.name.as_str());
+        let client = self.grant().map_or("-", |grant| grant.name.as_str());
         let id = id.map_or("-".into(), |id| printable(id.as_str()));
         tracing::info!(%queue, %id, client, "{what} over HTTP");
     }
@@ -71,7 +74,7 @@ impl<N: Need, S: Send + Sync> FromRequestParts<S> for Allowed<N> {
         let client = parts.extensions.get::<Client>().cloned();
         let client = client
             .ok_or_else(|| Problem::forbidden("the connection of this request is not known"))?;
-        if let Client(Some(grant)) = &client
+        if let Client(Some(Holder { grant, .. })) = &client
             && !grant.has_role(N::ROLE)
         {
             return Err(Problem::forbidden(format!(
@@ -105,6 +108,15 @@ pub(super) struct OfQueue<N> {
 impl<N: Need> OfQueue<N> {
     pub(super) fn log(&self, what: &str) {
         self.allowed.log(what, &self.queue, None);
+    }
+
+    /// Whether the client may do it by these tokens too, which have come since its request.
+    pub(super) fn holds_with(&self, tokens: &Tokens) -> bool {
+        let Client(Some(Holder { token, .. })) = &self.allowed.client else {
+            return false;
+        };
+        let grant = tokens.find(token);
+        grant.is_some_and(|grant| grant.has_role(N::ROLE) && grant.covers(&self.queue))
     }
 }
 

@@ -1,4 +1,5 @@
-//! What happens on a queue, as server-sent events. A client that reads slowly is told what it has missed.
+//! What happens on a queue, as server-sent events. A client that reads slowly is told what it has missed, and
+//! one whose token was taken back hears no more.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(15);
 /// One client that listens.
 struct Listening {
     events: EventStream,
+    of: OfQueue<ToView>,
     shared: Arc<Shared>,
     stop: watch::Receiver<bool>,
     is_over: bool,
@@ -38,26 +40,38 @@ impl Listening {
             return None;
         }
         let heard = tokio::select! {
-            heard = self.events.next() => heard?,
-            () = tokio::time::sleep(SILENCE_MAX) => return Some(":\n\n".to_owned()),
+            heard = self.events.next() => Some(heard?),
+            () = tokio::time::sleep(SILENCE_MAX) => None,
             _ = self.stop.wait_for(|stop| *stop) => return None,
+        };
+        if let Some(tokens) = self.shared.tokens()
+            && !self.of.holds_with(&tokens)
+        {
+            return Some(self.last("the token does not allow this any more"));
+        }
+        let Some(heard) = heard else {
+            return Some(":\n\n".to_owned());
         };
         let Ok(heard) = self.shared.asked(heard) else {
             // Why is in the log.
-            self.is_over = true;
-            let data = "the store does not answer, or refuses it";
-            return Some(format!("event: error\ndata: {data}\n\n"));
+            return Some(self.last("the store does not answer, or refuses it"));
         };
         let data = format::json::text(&format::json::event(&heard));
         let event = heard.event.event.as_str();
         Some(format!("event: {event}\ndata: {data}\n\n"))
+    }
+
+    /// Why the stream ends.
+    fn last(&mut self, why: &str) -> String {
+        self.is_over = true;
+        format!("event: error\ndata: {why}\n\n")
     }
 }
 
 /// Follow what happens on a queue
 ///
 /// Server-sent events from now on, by all hosts. They are best effort: what a client has missed is told by
-/// the event `gap`. The stream ends when the API stops.
+/// the event `gap`. The stream ends when the API stops, and when the token does not allow it any more.
 #[utoipa::path(
     get,
     path = "/queues/{queue}/events",
@@ -72,7 +86,8 @@ pub(super) async fn events(
 ) -> Answer {
     let counted = shared.listeners.begin(client)?;
     let listening = Listening {
-        events: Arc::clone(&shared.store).listen(vec![of.queue], false),
+        events: Arc::clone(&shared.store).listen(vec![of.queue.clone()], false),
+        of,
         stop: shared.stop.clone(),
         shared,
         is_over: false,

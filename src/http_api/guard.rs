@@ -15,7 +15,7 @@ use super::Shared;
 use super::clients::{ClientKey, UnderWay};
 use super::listener::Peer;
 use super::problem::Problem;
-use super::tokens::Grant;
+use super::tokens::{Grant, TokenDigest};
 
 /// How long a request may take in all.
 const REQUEST_LIMIT: Duration = Duration::from_mins(1);
@@ -33,9 +33,17 @@ const SEC_FETCH_SITE: &str = "sec-fetch-site";
 #[derive(Debug, Clone)]
 pub(super) struct ClientGone(pub CancellationToken);
 
-/// What the client that asks may do; none where no tokens are needed.
+/// Who asks; none where no tokens are needed.
 #[derive(Debug, Clone)]
-pub(super) struct Client(pub Option<Arc<Grant>>);
+pub(super) struct Client(pub Option<Holder>);
+
+/// The holder of a token.
+#[derive(Debug, Clone)]
+pub(super) struct Holder {
+    pub token: TokenDigest,
+    /// What the token allowed when the request came.
+    pub grant: Arc<Grant>,
+}
 
 /// Passes a request on, or refuses it. It runs in a task of its own: if its client goes away, what has
 /// begun ends all the same, and no connection to the store is thrown away.
@@ -107,16 +115,17 @@ fn admit(shared: &Shared, request: &mut Request) -> Result<UnderWay, Problem> {
     let tokens = shared.tokens();
     let is_open = tokens.is_none() && !is_signed;
     check_host(headers, request.uri().authority(), is_open, peer)?;
-    let grant = match tokens {
+    let holder = match tokens {
         Some(tokens) if !is_signed && !OPEN_PATHS.contains(&path) => {
-            let token = bearer(headers)?;
-            let found = tokens.find(token);
-            Some(found.ok_or_else(|| unauthorized("the token is not known"))?)
+            let token = TokenDigest::of(bearer(headers)?);
+            let grant = tokens.find(&token);
+            let grant = grant.ok_or_else(|| unauthorized("the token is not known"))?;
+            Some(Holder { token, grant })
         }
         _ => None,
     };
-    let key = match &grant {
-        Some(grant) => ClientKey::Token(grant.name.clone()),
+    let key = match &holder {
+        Some(holder) => ClientKey::Token(holder.grant.name.clone()),
         None if is_signed => ClientKey::Unsigned(peer),
         None => ClientKey::Peer(peer),
     };
@@ -124,7 +133,7 @@ fn admit(shared: &Shared, request: &mut Request) -> Result<UnderWay, Problem> {
     request.extensions_mut().insert(key);
     if !is_signed {
         // Whoever may only sign is no client that may do anything else.
-        request.extensions_mut().insert(Client(grant));
+        request.extensions_mut().insert(Client(holder));
     }
     Ok(under_way)
 }

@@ -533,4 +533,27 @@ fn a_token_has_to_view_the_queue_to_follow_it() {
     ask(&views, "other").is_problem(403, "not for queue other");
     assert_eq!(ask(&views, "q").status, 200);
     api.get("/queues/q/events").is_problem(401, "give a token");
+    // Its stream goes on while other lines change, and ends without another event once it may not view.
+    let header = format!("Bearer {views}");
+    let headers = [("authorization", header.as_str())];
+    let mut stream = api.connect();
+    let asked = request("GET", "/queues/q/events", &headers, b"");
+    stream.write_all(&asked).unwrap();
+    read_until(&mut stream, "\r\n\r\n");
+    eventually("it listens", || is_listened(&store, "q").then_some(()));
+    std::fs::write(&tokens, format!("{second}\n")).unwrap();
+    eventually("the other is not known", || {
+        (ask(&sends, "q").status == 401).then_some(())
+    });
+    let send = |payload: &str| run(Some(&store), &["send", payload, "--queue", "q"], 0);
+    let early = stdout(&send("early"));
+    read_until(&mut stream, early.trim());
+    std::fs::write(&tokens, second.replace(" view ", " send ")).unwrap();
+    eventually("it may not view", || {
+        (ask(&views, "q").status == 403).then_some(())
+    });
+    let late = stdout(&send("late"));
+    let rest = read_until(&mut stream, "\r\n0\r\n\r\n");
+    assert!(rest.contains("the token does not allow this"), "{rest}");
+    assert!(!rest.contains(late.trim()), "{rest}");
 }
