@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-use crate::first_handler::{Running, shell};
+use crate::first_handler::{Running, blocks, shell};
 use crate::support::{dqhost, eventually, expect, guest, read_request, run, stats, stderr, stdout};
 
 const LANGUAGES: [&str; 6] = ["c", "go", "js", "python", "rust", "ts"];
@@ -199,35 +199,68 @@ fn a_new_handler_in_js_works_by_its_readme_alone() {
     js_asks_as_the_readme_says(&made, &environment);
 }
 
-/// The example of the README for requests, with a server of this test in the place of the one that it names.
+/// The example of the README for requests, as a handler.
 fn js_asks_as_the_readme_says(made: &Path, environment: &[(&str, &Path)]) {
     let readme = fs::read_to_string(made.join("README.md")).unwrap();
     let (_, example) = readme.split_once("```js\n").unwrap();
     let (import, request) = example.split_once("\n\n").unwrap();
     let (request, _) = request.split_once("```").unwrap();
-    let server = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = server.local_addr().unwrap();
-    let answering = std::thread::spawn(move || {
-        let (mut stream, _) = server.accept().unwrap();
-        read_request(stream.try_clone().unwrap()).unwrap();
-        let answer = b"HTTP/1.1 418 x\r\ncontent-length: 5\r\n\r\nh\xc3\xa9y!";
-        stream.write_all(answer).unwrap();
-    });
-    let request = request.replace("https://example.com", &format!("http://{address}"));
     let text = format!(
         "import \"./prelude.js\";\n{import}\nexport const handler = {{ handle() {{\n{request}\
          return {{ tag: \"ack\" }}; }} }};\n"
     );
     fs::write(made.join("handler.js"), text).unwrap();
+    asks(made, "handler.js", "npm run build", environment);
+}
+
+/// The handler that the page on handlers shows for requests in this language.
+fn asks_as_the_page_says(
+    made: &Path,
+    (language, file): (&str, &str),
+    build: &str,
+    environment: &[(&str, &Path)],
+) {
+    let page = blocks(include_str!("../../docs/handlers.md"));
+    let mut shown = page.into_iter().filter(|one| one.language == language);
+    let example = shown.next().unwrap();
+    assert_eq!(example.file.as_deref(), Some(file));
+    fs::write(made.join(file), example.text).unwrap();
+    asks(made, file, build, environment);
+}
+
+/// Builds a handler that requests something, with a server of this test in the place of the one that it names,
+/// and runs it with and without the permission.
+fn asks(made: &Path, file: &str, build: &str, environment: &[(&str, &Path)]) {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = server.local_addr().unwrap();
+    let answering = std::thread::spawn(move || {
+        let (mut stream, _) = server.accept().unwrap();
+        let asked = read_request(stream.try_clone().unwrap()).unwrap();
+        let answer = b"HTTP/1.1 418 x\r\ncontent-length: 5\r\n\r\nh\xc3\xa9y!";
+        stream.write_all(answer).unwrap();
+        asked
+    });
+    let text = fs::read_to_string(made.join(file)).unwrap();
+    let here = text.replace("https://example.com", &format!("http://{address}"));
+    assert_ne!(text, here);
+    fs::write(made.join(file), here).unwrap();
     let home = TempDir::new().unwrap();
-    let mut build = shell("npm run build", made, home.path());
+    let mut build = shell(build, made, home.path());
     expect(build.envs(environment.iter().copied()).output().unwrap(), 0);
-    let run = format!("dqhost run handler.wasm --allow-http {address}");
-    let told = stdout(&expect(shell(&run, made, home.path()).output().unwrap(), 0));
+    let places = ["handler.wasm", "build/handler.wasm"].map(|name| made.join(name));
+    let handler = places.into_iter().find(|place| place.exists()).unwrap();
+    let run = format!(
+        "dqhost run {} --payload hello --timeout 1m --limit compile-time=5m",
+        handler.display()
+    );
+    let allowed = format!("{run} --allow-http {address}");
+    let told = shell(&allowed, made, home.path()).output();
+    let told = stdout(&expect(told.unwrap(), 0));
     assert!(told.contains("418 h\u{e9}y!"), "{told}");
-    answering.join().unwrap();
-    // Without the permission it throws.
-    let told = shell("dqhost run handler.wasm", made, home.path()).output();
+    let asked = answering.join().unwrap();
+    assert!(asked.method == "GET" || asked.body == b"hello", "{asked:?}");
+    // Without the permission there is no response.
+    let told = shell(&run, made, home.path()).output();
     let told = stdout(&expect(told.unwrap(), 1));
     assert!(told.contains("--allow-http"), "{told}");
 }
@@ -291,6 +324,14 @@ fn a_new_handler_in_go_works_by_its_readme_alone() {
     let told = first_message(&made, "sh build.sh", "build/handler.wasm", &environment);
     let wanted = "it printed: panic: no such order A-1\n";
     assert!(told.contains(wanted), "{told}");
+    let file = ("go", "export_dqhost_queue_handler/handler.go");
+    asks_as_the_page_says(&made, file, "sh build.sh", &environment);
+    let formatted = Command::new("gofmt")
+        .args(["-l", file.1])
+        .env("PATH", &path)
+        .current_dir(&made)
+        .output();
+    assert_eq!(stdout(&expect(formatted.unwrap(), 0)), "");
 }
 
 /// Builds a handler and gives it the first of its messages, which has to fail.
@@ -320,6 +361,7 @@ fn a_new_handler_in_c_works_by_its_readme_alone() {
     fs::write(&handler, text).unwrap();
     let told = first_message(&made, "sh build.sh", "build/handler.wasm", &[]);
     assert!(told.contains("it printed: no such order A-1\n"), "{told}");
+    asks_as_the_page_says(&made, ("c", "handler.c"), "sh build.sh", &[]);
 }
 
 #[test]
@@ -330,7 +372,10 @@ fn a_new_handler_in_python_works_by_its_readme_alone() {
         ("PIP_FIND_LINKS", &*downloads("pip")),
         ("PIP_NO_INDEX", Path::new("1")),
     ];
-    follow(&folder.path().join("new-orders"), &environment);
+    let made = folder.path().join("new-orders");
+    follow(&made, &environment);
+    let build = ".venv/bin/componentize-py -d wit -w handler componentize app -o handler.wasm";
+    asks_as_the_page_says(&made, ("python", "app.py"), build, &environment);
 }
 
 #[test]
