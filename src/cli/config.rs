@@ -27,6 +27,7 @@ use crate::text::printable;
 
 mod dashboard;
 mod file;
+mod handler;
 mod keys;
 mod schedules;
 mod schema;

@@ -11,7 +11,6 @@ use crate::control::{LoadHandler, LoadedHandler};
 use crate::host::{QueueSettings, Served};
 use crate::message::QueueName;
 use crate::runtime::{ComponentFile, Handler, HandlerError, Limits, Permissions, Runtime};
-use crate::text::printable;
 
 /// A queue that is to be served.
 pub(super) struct Plan {
@@ -180,7 +179,7 @@ impl Files {
             Err(error) => return Some(Err(error.clone())),
         };
         let loaded = self.loaded.get(digest)?;
-        let name = printable(&plan.file.display().to_string()).into_owned();
+        let name = source::name_of(&plan.file.display().to_string());
         let checked = plan.sandbox.check(&name, digest);
         Some(checked.and_then(|()| loaded.clone()))
     }

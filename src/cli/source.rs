@@ -1,6 +1,7 @@
 //! Where a handler comes from: a file, a web server or a registry. What comes over a network is named by its
 //! digest and kept by it, so a host starts again while the server is away.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
@@ -88,14 +89,21 @@ pub(super) fn read(
     Ok(file)
 }
 
-/// A handler as it is shown, in the log too: what stands behind the question mark of a URL may be a secret.
-fn name_of(text: &str) -> String {
-    let name = match (text.split_once('?'), text.split_once(DIGEST_MARK)) {
-        (Some((place, _)), Some((_, digest))) => format!("{place}?...{DIGEST_MARK}{digest}"),
-        (Some((place, _)), None) => format!("{place}?..."),
-        (None, _) => text.to_owned(),
-    };
-    printable(&name).into_owned()
+/// The path or the address of a handler: what stands behind the question mark of a URL may be a secret.
+pub(super) fn without_query(text: &str) -> Cow<'_, str> {
+    if !is_remote(Path::new(text)) {
+        return text.into();
+    }
+    match (text.split_once('?'), text.split_once(DIGEST_MARK)) {
+        (Some((place, _)), Some((_, digest))) => format!("{place}?...{DIGEST_MARK}{digest}").into(),
+        (Some((place, _)), None) => format!("{place}?...").into(),
+        (None, _) => text.into(),
+    }
+}
+
+/// The same as it is shown, in the log too.
+pub(super) fn name_of(text: &str) -> String {
+    printable(&without_query(text)).into_owned()
 }
 
 /// Where the signature of a file is.
@@ -192,6 +200,31 @@ impl Remote {
     }
 }
 
+/// The digits of `sha256:HEX`.
+pub(super) fn hex_of(digest: &str) -> Result<String, String> {
+    let hex = digest.strip_prefix("sha256:").and_then(digest_of);
+    let wanted = "`digest` must be sha256: and 64 hexadecimal digits; `dqhost check FILE` prints it, and \
+                  `dqhost push` that of a registry";
+    hex.ok_or_else(|| wanted.to_owned())
+}
+
+/// An address that says nothing of the digest, with these digits as its digest.
+pub(super) fn with_digest(url: &str, hex: &str) -> Result<String, String> {
+    let is_of_registry = url.starts_with("oci://");
+    if url.contains('#') || (is_of_registry && url.contains('@')) {
+        return Err("`url` ends before # or @: the digest stands only in `digest`".to_owned());
+    }
+    match is_remote(Path::new(url)) {
+        true if is_of_registry => Ok(format!("{url}@sha256:{hex}")),
+        true => Ok(format!("{url}{DIGEST_MARK}{hex}")),
+        false => Err(
+            "`url` must begin with https:// or oci://; a file is handler = \"FILE\", with its digest in \
+             `handler-digest`"
+                .to_owned(),
+        ),
+    }
+}
+
 /// Sixty-four hexadecimal digits, in lower case.
 fn digest_of(text: &str) -> Option<String> {
     let is_digest = text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit());
@@ -221,6 +254,13 @@ mod tests {
             name_of("https://a/h.wasm#sha256=12"),
             "https://a/h.wasm#sha256=12"
         );
+        assert_eq!(name_of("what?.wasm"), "what?.wasm");
+        assert_eq!(name_of("oci://a/h?s3cret"), "oci://a/h?...");
+        let refusal = check(Path::new("https://a b/?s3cret#sha256=12")).unwrap_err();
+        assert!(!refusal.contains("s3cret"), "{refusal}");
+        let wrong = format!("https://a b/?s3cret#sha256={}", "0".repeat(64));
+        let refusal = check(Path::new(&wrong)).unwrap_err();
+        assert!(!refusal.contains("s3cret"), "{refusal}");
     }
 
     #[test]

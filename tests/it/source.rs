@@ -261,6 +261,43 @@ fn a_host_goes_on_with_its_handler_until_a_server_has_the_next_one() {
     assert!(host.end().0.success());
 }
 
+#[test]
+fn a_table_of_the_settings_names_a_server_and_the_digest_of_what_it_has() {
+    let web = Web::start();
+    let echo = bytes_of("echo");
+    web.put("/h.wasm?key=s3cret", &echo);
+    let folder = TempDir::new().unwrap();
+    let settings = folder.path().join("dqhost.toml");
+    let url = format!("https://localhost:{}/h.wasm?key=s3cret", web.server.port);
+    let set = |digest: &str| {
+        let handler = format!("{{ url = {url:?}, digest = \"sha256:{digest}\" }}");
+        let text = format!("db = \"q.db\"\n\n[queue.q]\nhandler = {handler}\n");
+        std::fs::write(&settings, text).unwrap();
+    };
+    let client = |args: &[&str], code| {
+        let args = [args, &["--config", text(&settings)]].concat();
+        let output = expect(web.client(&args).output().unwrap(), code);
+        let told = stdout(&output) + &stderr(&output);
+        assert!(!told.contains("s3cret"), "{told}");
+        told
+    };
+    set(&hex(&Sha256::digest(&echo)));
+    client(&["send", "hello", "--queue", "q"], 0);
+    client(&["up", "--exit-when-empty"], 0);
+    let db = folder.path().join("q.db").display().to_string();
+    assert_eq!(stats(&db, "q")["totals"]["acked"], 1);
+    let shown = client(&["config", "show"], 0);
+    assert!(shown.contains("/h.wasm?...#sha256="), "{shown}");
+    // What a server has of another digest is not loaded, and what is no digest is told with its place.
+    set(&"0".repeat(64));
+    let told = client(&["up", "--exit-when-empty"], 4);
+    assert!(told.contains("answered with other bytes"), "{told}");
+    set("12");
+    let told = client(&["config", "check"], 2);
+    let place = told.find("dqhost.toml:4:").unwrap();
+    assert!(told[place..].contains("64 hexadecimal digits"), "{told}");
+}
+
 /// A path as an argument.
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()

@@ -7,6 +7,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::dashboard::{self, DashboardTable};
+use super::handler;
 use super::keys::{self, Key, Setting};
 use super::schedules::{self, ScheduleArgs};
 use crate::cli::folder;
@@ -307,9 +308,17 @@ impl Reader<'_> {
 
     fn setting(&mut self, key: &Key, (name, value): Entry<'_, '_>) -> Option<Setting> {
         let at = value.span().start;
-        let values = match key.values(value.get_ref(), self.folder) {
+        let values = match value.get_ref() {
+            DeValue::Table(table) if key.is_handler() => handler::address(table)
+                .map(|address| vec![address])
+                .map_err(|(inner, reason)| (inner.unwrap_or(at), reason)),
+            value => key
+                .values(value, self.folder)
+                .map_err(|reason| (at, reason)),
+        };
+        let values = match values {
             Ok(values) => values,
-            Err(reason) => {
+            Err((at, reason)) => {
                 self.problem(at, format!("`{}`: {reason}", key.name()));
                 return None;
             }

@@ -124,6 +124,11 @@ impl Key {
         SECRET.contains(&self.name())
     }
 
+    /// True if its value says where a handler comes from.
+    pub(super) fn is_handler(&self) -> bool {
+        self.name() == "handler"
+    }
+
     /// True if one of the values holds a password.
     pub(super) fn has_password(&self, values: &[String]) -> bool {
         let has = |url: &String| StoreAddress::Redis(url.clone()).has_password();
@@ -172,11 +177,11 @@ impl Key {
         folder: &std::path::Path,
     ) -> Result<Vec<String>, String> {
         let wanted = |found: &DeValue<'_>| {
-            format!(
-                "{} is found, and {} is wanted",
-                an(found.type_str()),
-                self.kind().wanted()
-            )
+            let wanted = match self.kind() {
+                _ if self.is_handler() => "a string, or a table with `url` and `digest`,",
+                kind => kind.wanted(),
+            };
+            format!("{} is found, and {wanted} is wanted", an(found.type_str()))
         };
         let values = match (self.kind(), value) {
             (Kind::Text, DeValue::String(text)) => vec![text.to_string()],
@@ -259,7 +264,12 @@ impl Key {
         Err(if self.is_secret() || reason.starts_with("must ") {
             format!("`{name}` {reason}")
         } else {
-            format!("`{name}` is {value:?}: {reason}")
+            let shown = if self.is_handler() {
+                source::without_query(value)
+            } else {
+                value.into()
+            };
+            format!("`{name}` is {shown:?}: {reason}")
         })
     }
 

@@ -99,6 +99,7 @@ fn property(key: &Key, is_host: bool) -> Value {
         Kind::Number => json!({"type": "integer", "minimum": 0}),
         Kind::List => json!({"type": "array", "items": {"type": "string"}}),
         Kind::Table => table(key, is_host),
+        Kind::Text if key.is_handler() => handler(),
         Kind::Text => {
             let values = arg.get_possible_values();
             let names: Vec<&str> = values
@@ -126,6 +127,34 @@ fn property(key: &Key, is_host: bool) -> Value {
         };
     }
     property
+}
+
+/// Where a handler comes from: a text, or an address with its digest.
+fn handler() -> Value {
+    let [url, digest] = super::handler::KEYS;
+    let mut properties = Map::new();
+    properties.insert(
+        url.to_owned(),
+        json!({
+            "description": "Where a server has the handler.",
+            "type": "string",
+            "pattern": "^(https?|oci)://[^#]+$",
+        }),
+    );
+    properties.insert(
+        digest.to_owned(),
+        json!({
+            "description": "What the server has to have: no other file is loaded.",
+            "type": "string",
+            "pattern": "^sha256:[0-9A-Fa-f]{64}$",
+        }),
+    );
+    json!({
+        "type": ["string", "object"],
+        "additionalProperties": false,
+        "required": super::handler::KEYS,
+        "properties": properties,
+    })
 }
 
 fn table(key: &Key, is_host: bool) -> Value {

@@ -8,7 +8,7 @@ use clap::{ArgMatches, Args, Subcommand};
 use super::keys::{self, Key, Kind, Setting};
 use super::{Config, last, schema};
 use crate::cli::host_args::UpArgs;
-use crate::cli::{Exit, Usage};
+use crate::cli::{Exit, Usage, source};
 use crate::dashboard::Fact;
 use crate::message::QueueName;
 use crate::store::address::StoreAddress;
@@ -21,8 +21,8 @@ const HIDDEN: &str = "***";
 pub(in crate::cli) enum ConfigCommand {
     /// Show every setting, as a file that would set it
     ///
-    /// It takes every flag of `dqhost up`, and shows what a host with them would use. Passwords and values
-    /// of variables are not shown.
+    /// It takes every flag of `dqhost up`, and shows what a host with them would use. Passwords, values of
+    /// variables and what follows the ? of a handler's address are not shown.
     Show(Box<ShowArgs>),
     /// Check the file: its keys and their values
     Check(Box<CheckArgs>),
@@ -286,6 +286,7 @@ fn shown_value(key: &Key, values: &[String]) -> String {
     match key.kind() {
         Kind::Number | Kind::Flag => printable(first).into_owned(),
         Kind::Text if key.is_secret() => quoted(&without_password(first)),
+        Kind::Text if key.is_handler() => quoted(&source::without_query(first)),
         Kind::Text => quoted(first),
         Kind::List => {
             let items: Vec<String> = values.iter().map(|value| quoted(value)).collect();

@@ -95,7 +95,10 @@ pub(super) fn shown(url: &Uri) -> String {
 
 /// A URL with a host, and without a user.
 pub(super) fn url(text: &str) -> Result<Uri, String> {
-    let refusal = || format!("{text} is no URL such as https://host/path, without a user in it");
+    let refusal = || {
+        let place = text.split_once('?').map_or(text, |(place, _)| place);
+        format!("{place} is no URL such as https://host/path, without a user in it")
+    };
     let url: Uri = text.parse().map_err(|_| refusal())?;
     let is_web = matches!(url.scheme_str(), Some("http" | "https"));
     let host = url.authority().filter(|host| !host.as_str().contains('@'));
