@@ -14,7 +14,7 @@ use wasi_preview1_component_adapter_provider::{
 };
 use wasmparser::{ExternalKind, Parser, Payload, Validator};
 use wit_component::{ComponentEncoder, StringEncoding};
-use wit_parser::{PackageId, Resolve};
+use wit_parser::Resolve;
 
 use super::{Exit, Usage, wit};
 use crate::files;
@@ -182,14 +182,8 @@ type World = (Resolve, wit_parser::WorldId);
 
 /// Our own interface.
 fn our_world() -> anyhow::Result<World> {
-    let mut resolve = Resolve::default();
-    let mut package: Option<PackageId> = None;
-    // What the first file refers to has to be there before it.
-    for (path, text) in wit::FILES.iter().rev() {
-        package = Some(resolve.push_str(path, text)?);
-    }
-    let packages: Vec<_> = package.into_iter().collect();
-    let world = resolve.select_world(&packages, Some(WORLD))?;
+    let (resolve, package) = wit::resolved()?;
+    let world = resolve.select_world(&[package], Some(WORLD))?;
     Ok((resolve, world))
 }
 

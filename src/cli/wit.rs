@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
+use wit_parser::{PackageId, Resolve};
 
 use super::{Exit, Usage};
 use crate::files::{self, Owner};
@@ -19,6 +20,17 @@ pub(super) const FILES: [(&str, &str); 2] = [
         include_str!("../../wit/deps/logging/logging.wit"),
     ),
 ];
+
+/// The interface with what it refers to, and which of the packages it is.
+pub(super) fn resolved() -> anyhow::Result<(Resolve, PackageId)> {
+    let mut resolve = Resolve::default();
+    let mut package = None;
+    // What the first file refers to has to be there before it.
+    for (path, text) in FILES.iter().rev() {
+        package = Some(resolve.push_str(path, text)?);
+    }
+    Ok((resolve, package.context("there is no interface")?))
+}
 
 #[derive(Debug, Args)]
 pub(super) struct WitArgs {

@@ -1,6 +1,7 @@
 //! `oci://` and `dqhost push`, with Debian's docker-registry, and with one that gives tokens.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dqhost::text::hex;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
@@ -83,6 +85,28 @@ impl Registry {
         stdout(&output) + &stderr(&output)
     }
 
+    /// What it has at a path, and the type of that.
+    fn get(&self, path: &str, kind: &str) -> (String, Vec<u8>) {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let asked = format!("GET /v2/{path} HTTP/1.0\r\nhost: localhost\r\naccept: {kind}\r\n\r\n");
+        stream.write_all(asked.as_bytes()).unwrap();
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).unwrap();
+        let end = bytes.windows(4).position(|end| end == b"\r\n\r\n").unwrap();
+        let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();
+        assert!(
+            head.starts_with("http/1.1 200 ") || head.starts_with("http/1.0 200 "),
+            "{head}"
+        );
+        let kind = head
+            .lines()
+            .find_map(|line| line.strip_prefix("content-type: "));
+        (
+            kind.unwrap_or_default().to_owned(),
+            bytes.split_off(end + 4),
+        )
+    }
+
     fn push(&self, file: &Path, to: &str, code: i32) -> String {
         let to = format!("oci://127.0.0.1:{}/{to}", self.port);
         let told = self.ask(&["push", text(file), &to], code);
@@ -143,6 +167,72 @@ fn what_is_pushed_is_run_by_its_digest_also_while_the_registry_is_away() {
     assert!(told.contains("is not reached"), "{told}");
     let told = registry.push(&guest("echo"), "echo", 1);
     assert!(told.contains("is not pushed"), "{told}");
+}
+
+#[test]
+fn the_interface_is_pushed_as_a_package_that_tools_find_by_its_version() {
+    const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+    let registry = Registry::start(false);
+    let root = format!("oci://127.0.0.1:{}", registry.port);
+    let place = format!("{root}/team/dqhost/queue");
+    let told = registry.ask(&["push", "--wit", &place], 0);
+    assert!(told.starts_with(&format!("{place}@sha256:")), "{told}");
+    let (kind, manifest) = registry.get("team/dqhost/queue/manifests/0.1.0", MANIFEST);
+    assert_eq!(kind, MANIFEST);
+    let manifest: Value = serde_json::from_slice(&manifest).unwrap();
+    assert_eq!(
+        manifest["config"]["mediaType"],
+        "application/vnd.wasm.config.v0+json"
+    );
+    let layers = manifest["layers"].as_array().unwrap();
+    assert_eq!(layers.len(), 1);
+    assert_eq!(layers[0]["mediaType"], "application/wasm");
+    let blob = |descriptor: &Value| {
+        let digest = descriptor["digest"].as_str().unwrap();
+        registry
+            .get(&format!("team/dqhost/queue/blobs/{digest}"), "*/*")
+            .1
+    };
+    let config: Value = serde_json::from_slice(&blob(&manifest["config"])).unwrap();
+    assert_eq!(config["layerDigests"][0], layers[0]["digest"]);
+    assert_eq!(
+        (&config["architecture"], &config["os"]),
+        (&json!("wasm"), &json!("wasip2"))
+    );
+    let exports = config["component"]["exports"].as_array().unwrap();
+    assert!(
+        exports.contains(&json!("dqhost:queue/handler@0.1.0")),
+        "{config}"
+    );
+    // What it is, is read out of the bytes again.
+    let decoded = wit_parser::decoding::decode(&blob(&layers[0])).unwrap();
+    let wit_parser::decoding::DecodedWasm::WitPackage(resolve, package) = decoded else {
+        panic!("it is no package of an interface");
+    };
+    let package = &resolve.packages[package];
+    assert_eq!(package.name.to_string(), "dqhost:queue@0.1.0");
+    for world in ["consumer", "consumer-async", "consumer-with-logging"] {
+        assert!(package.worlds.contains_key(world), "{world}");
+    }
+    registry.ask(&["push", "--wit", &format!("{place}:0.1.0")], 0);
+    for (args, says) in [
+        (
+            vec!["push", "--wit", &*format!("{root}/team/wit")],
+            "its place ends with dqhost/queue",
+        ),
+        (
+            vec!["push", "--wit", &*format!("{place}:latest")],
+            "say :0.1.0",
+        ),
+        (
+            vec!["push", "x.wasm", &place, "--wit", &place],
+            "cannot be used with",
+        ),
+        (vec!["push", "x.wasm"], "<TO>"),
+    ] {
+        let told = registry.ask(&args, 2);
+        assert!(told.contains(says), "{told}");
+    }
 }
 
 #[test]
