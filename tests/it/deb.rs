@@ -28,12 +28,12 @@ Maintainer: nobody
 Description: stands for the library of the compiler
 ";
 
-fn in_repository(path: &str) -> PathBuf {
+pub(crate) fn in_repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
 /// A program that is this dqhost but for its version, and as small as packages of tests should be.
-fn program(folder: &Path, version: &str) -> PathBuf {
+pub(crate) fn program(folder: &Path, version: &str) -> PathBuf {
     let path = folder.join(format!("dqhost-{version}"));
     let dqhost = env!("CARGO_BIN_EXE_dqhost");
     let script = format!(

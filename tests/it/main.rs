@@ -52,6 +52,7 @@ mod pipeline;
 mod private;
 mod queue;
 mod raw;
+mod release;
 mod reload;
 mod replay;
 mod requests;
