@@ -198,6 +198,8 @@ pub enum Command {
     },
     /// Take back messages that wait.
     Cancel(QueueName, Vec<MessageId>),
+    /// Cancel messages that wait or are in flight, and stop their handlers.
+    Kill(QueueName, Vec<MessageId>),
     /// Give messages that wait another time.
     Reschedule(QueueName, Vec<MessageId>, Due),
     /// Do this to these dead letters.
@@ -233,7 +235,9 @@ impl Command {
     #[must_use]
     pub fn destroyed(&self) -> usize {
         match self {
-            Self::Cancel(_, ids) | Self::Bulk(_, ids, Bulk::Delete) => ids.len(),
+            Self::Cancel(_, ids) | Self::Kill(_, ids) | Self::Bulk(_, ids, Bulk::Delete) => {
+                ids.len()
+            }
             _ => 0,
         }
     }

@@ -50,6 +50,11 @@ pub(super) fn not_waiting(found: Option<&Match>) -> Option<Not> {
     }
 }
 
+/// Why nothing would be done to a message that is to wait or to be in flight.
+pub(super) fn not_alive(found: Option<&Match>) -> Option<Not> {
+    not_waiting(found).filter(|why| *why != Not::InFlight)
+}
+
 /// Why nothing would be done to a message that is to be a dead letter.
 pub(super) fn not_dead(found: Option<&Match>) -> Option<Not> {
     let is_dead = found.is_some_and(|found| found.state == State::Dead);
@@ -61,7 +66,7 @@ pub(super) fn not_dead(found: Option<&Match>) -> Option<Not> {
 pub(super) struct Verb {
     /// `cancelled`
     pub done: &'static str,
-    /// What it is done to: `waiting message`, `dead letter`.
+    /// What it is done to: `waiting message`, `message`, `dead letter`.
     pub to: &'static str,
 }
 
@@ -69,6 +74,10 @@ impl Verb {
     pub(super) const CANCEL: Self = Self {
         done: "cancelled",
         to: "waiting message",
+    };
+    pub(super) const KILL: Self = Self {
+        done: "cancelled",
+        to: "message",
     };
     pub(super) const RESCHEDULE: Self = Self {
         done: "rescheduled",
@@ -130,6 +139,9 @@ impl<'a> Outcomes<'a> {
             (Not::InFlight, _) => tell!("{id} is not {did}: a host is handling it"),
             (Not::Found, "dead letter") => {
                 tell!("{id} is not {did}: it is no dead letter of {}", self.queue);
+            }
+            (Not::Found, "message") => {
+                tell!("{id} is not {did}: it neither waits nor is in flight in this queue");
             }
             (Not::Found, _) => tell!("{id} is not {did}: it does not wait in this queue"),
             (Not::PayloadMissing, _) => {

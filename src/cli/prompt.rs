@@ -41,6 +41,9 @@ enum What {
     Cancel {
         #[command(flatten)]
         named: Named,
+        /// Those that are in flight, too
+        #[arg(long)]
+        kill: bool,
         #[command(flatten)]
         queue: OtherQueue,
     },
@@ -233,8 +236,14 @@ fn meant(what: What, queue: &QueueName) -> Result<Line, String> {
         What::Get { id } => return Ok(Line::Open(id.into())),
         What::Cancel {
             named,
+            kill: false,
             queue: other,
         } => Command::Cancel(other.or(queue), named.ids()),
+        What::Cancel {
+            named,
+            kill: true,
+            queue: other,
+        } => Command::Kill(other.or(queue), named.ids()),
         What::Reschedule {
             named,
             timing,
@@ -434,6 +443,10 @@ mod tests {
             (":pause", pause(true, false)),
             ("pause --create", pause(true, true)),
             ("resume -q default", pause(false, false)),
+            (
+                "cancel a --kill",
+                Command::Kill(queue.clone(), vec!["a".into()]),
+            ),
             (
                 "cancel a b",
                 Command::Cancel(queue.clone(), vec!["a".into(), "b".into()]),

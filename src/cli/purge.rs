@@ -210,7 +210,7 @@ async fn remove(place: Place<'_>, found: &Found) -> StoreResult<Removed> {
     for some in found.waiting.chunks(BATCH_MAX) {
         for answer in store.cancel(queue, &ids(some)).await? {
             match answer {
-                Cancelled::Done => removed.cancelled += 1,
+                Cancelled::Done | Cancelled::Killed => removed.cancelled += 1,
                 Cancelled::InFlight => removed.taken += 1,
                 Cancelled::Unknown => removed.gone += 1,
             }

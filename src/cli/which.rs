@@ -17,7 +17,8 @@ use crate::text::grouped;
 pub(super) const WAITING: &[State] = &[State::Pending, State::Ready, State::Retry];
 
 /// The same, and those in flight, which are told apart from those that are gone.
-const WAITING_OR_IN_FLIGHT: &[State] = &[State::Pending, State::Ready, State::Retry, State::Unack];
+pub(super) const WAITING_OR_IN_FLIGHT: &[State] =
+    &[State::Pending, State::Ready, State::Retry, State::Unack];
 
 /// The states that have a list.
 pub(super) const LISTED: &[State] = &[

@@ -70,6 +70,7 @@ pub async fn ended_events(store: &dyn Store, queue: &QueueName) -> StoreResult<V
                 match ended.end {
                     End::Acked => EventKind::Acked,
                     End::Died => EventKind::Dead,
+                    End::Cancelled => EventKind::Cancelled,
                 },
                 &ended.id,
             )
@@ -104,7 +105,7 @@ pub async fn ended_candidates(
 }
 
 /// What of it a filter looks at: the id, the class and the reason, and as headers its `host` and its
-/// `handler`. An acked message has the class `acked`.
+/// `handler`. An acked message has the class `acked`, a cancelled one `cancelled`.
 #[must_use]
 pub fn ended_matches(filter: &Filter, ended: &Ended) -> bool {
     filter.matches(&as_record(ended))
@@ -113,7 +114,7 @@ pub fn ended_matches(filter: &Filter, ended: &Ended) -> bool {
 /// A dead letter of which as much is known.
 pub(super) fn as_record(ended: &Ended) -> Record {
     let class = match ended.end {
-        End::Acked => ended.end.as_str().to_owned(),
+        End::Acked | End::Cancelled => ended.end.as_str().to_owned(),
         End::Died => ended.class.clone(),
     };
     let attempt = Attempt {
@@ -164,6 +165,9 @@ pub fn ended_text(ended: &Ended, now_ms: u64) -> String {
     let (attempt, host) = (ended.attempt, printable(&ended.host));
     match ended.end {
         End::Acked => format!("acked {ago} in {took}, attempt {attempt}, by host {host}"),
+        End::Cancelled => {
+            format!("cancelled {ago} after {took}, attempt {attempt}, on host {host}")
+        }
         End::Died => format!(
             "died {ago} after {took}, attempt {attempt}, by host {host}: {}",
             ended_failure(ended)
@@ -188,7 +192,7 @@ mod tests {
 
     fn ended(end: End) -> Ended {
         let (class, reason) = match end {
-            End::Acked => ("", ""),
+            End::Acked | End::Cancelled => ("", ""),
             End::Died => ("rejected", "no\x1b such order"),
         };
         Ended {
@@ -217,6 +221,10 @@ mod tests {
             "acked 3.1s ago in under 1ms, attempt 2, by host h1"
         );
         assert_eq!(
+            ended_text(&ended(End::Cancelled), 3_100_000),
+            "cancelled 50m 00s ago after 12ms, attempt 2, on host h1"
+        );
+        assert_eq!(
             ended_text(&ended(End::Died), 0),
             "died 0ms ago after 12ms, attempt 2, by host h1: rejected: no\\u{1b} such order"
         );
@@ -230,6 +238,7 @@ mod tests {
         };
         assert!(matches("019a class:acked", End::Acked));
         assert!(!matches("class:acked", End::Died));
+        assert!(matches("class:cancelled", End::Cancelled));
         assert!(matches("reason:order", End::Died));
         assert!(!matches("payload:x", End::Acked));
     }

@@ -134,7 +134,12 @@ impl State {
         let uses_marks = |effect: &Effect| {
             matches!(
                 effect,
-                Effect::Command(Command::Cancel(..) | Command::Reschedule(..) | Command::Bulk(..))
+                Effect::Command(
+                    Command::Cancel(..)
+                        | Command::Kill(..)
+                        | Command::Reschedule(..)
+                        | Command::Bulk(..)
+                )
             )
         };
         if effects.iter().any(uses_marks) {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::in_flight::Lost;
 use crate::message::MessageId;
 use crate::runtime::Handler;
 use crate::store::{End, Ended};
@@ -18,7 +19,9 @@ pub(super) struct Note {
     pub attempt: u32,
     pub duration: Duration,
     pub due_at_ms: Option<u64>,
-    pub handler: Arc<Handler>,
+    /// None if none had started.
+    pub handler: Option<Arc<Handler>>,
+    pub end: End,
     /// What its handler returned.
     pub result: Option<Vec<u8>>,
     /// Class and reason, if it is dead.
@@ -26,24 +29,36 @@ pub(super) struct Note {
 }
 
 impl Note {
+    /// Of a message that an operator took from this host.
+    pub(super) fn of_cancelled(lost: Lost, at: Instant) -> Self {
+        Self {
+            id: lost.id,
+            at,
+            attempt: lost.attempt,
+            duration: at.saturating_duration_since(lost.since),
+            due_at_ms: lost.due_at_ms,
+            handler: lost.handler,
+            end: End::Cancelled,
+            result: None,
+            failure: None,
+        }
+    }
+
     /// As the store takes it: how it ended, and how long ago.
     pub(super) fn told(self, host: &str, now: Instant) -> (Ended, Duration) {
-        let end = if self.failure.is_some() {
-            End::Died
-        } else {
-            End::Acked
-        };
         let (class, reason) = self.failure.unwrap_or_default();
         let ended = Ended {
             id: self.id,
             // The store says it.
             at_ms: 0,
-            end,
+            end: self.end,
             attempt: self.attempt,
             duration_ms: u64::try_from(self.duration.as_millis()).unwrap_or(u64::MAX),
             due_at_ms: self.due_at_ms,
             host: host.to_owned(),
-            handler: self.handler.digest().to_owned(),
+            handler: self
+                .handler
+                .map_or_else(String::new, |handler| handler.digest().to_owned()),
             class,
             reason,
             has_result: self.result.is_some(),

@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::message::{Attempt, Claim, Outgoing, Token};
 use crate::runtime::{Handler, Report};
 use crate::spans::Started;
-use crate::store::{Settlement, StoreError};
+use crate::store::{End, Settlement, StoreError};
 use crate::text::cut_for_json;
 use crate::verdict::{self, Outcome};
 
@@ -98,7 +98,12 @@ impl Finished {
             attempt: self.attempt,
             duration: self.report.duration,
             due_at_ms: self.due_at_ms,
-            handler: self.handler,
+            handler: Some(self.handler),
+            end: if failure.is_some() {
+                End::Died
+            } else {
+                End::Acked
+            },
             result: self.report.result.filter(|_| failure.is_none()),
             failure,
         })

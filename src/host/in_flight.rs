@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use crate::message::{Claim, Delivery, MessageId, QueueName};
+use crate::runtime::Handler;
 
 /// A message that this host has in flight.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,11 +34,12 @@ pub struct InFlightDelivery {
 pub(super) type InFlightId = u64;
 
 /// One delivery in flight.
-#[derive(Debug)]
 struct Entry {
     claim: Claim,
     attempt: u32,
     attempts_max: u32,
+    /// When this attempt became due, if it waited for a time.
+    due_at_ms: Option<u64>,
     /// When it was asked for.
     since: Instant,
     /// When the lease expires at the earliest, by this host's monotonic clock: counted from before
@@ -45,8 +47,8 @@ struct Entry {
     lease_end: Instant,
     /// When to renew it next.
     renew_at: Instant,
-    /// Stops the handler; none before it has started.
-    abort: Option<AbortHandle>,
+    /// Stops the handler, which is the other one; none before it has started.
+    running: Option<(AbortHandle, Arc<Handler>)>,
     /// Notified when an operator wants the handler to stop.
     stop: Arc<Notify>,
     /// True once the handler has ended and the settlement is on its way.
@@ -55,8 +57,8 @@ struct Entry {
 
 impl Entry {
     /// Stops its handler; true if one ran.
-    fn stop(self) -> bool {
-        if let Some(abort) = &self.abort
+    fn stop(&self) -> bool {
+        if let Some((abort, _)) = &self.running
             && !self.finished
         {
             abort.abort();
@@ -65,11 +67,21 @@ impl Entry {
     }
 }
 
+/// A delivery whose handler was stopped because the message is another's, or gone.
+pub(super) struct Lost {
+    pub id: MessageId,
+    pub attempt: u32,
+    pub due_at_ms: Option<u64>,
+    pub since: Instant,
+    /// None if it had not started.
+    pub handler: Option<Arc<Handler>>,
+}
+
 /// The deliveries in flight. A std mutex: nothing is awaited while it is held.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct InFlight(Mutex<Table>);
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Table {
     /// The latest number given.
     latest: InFlightId,
@@ -99,10 +111,11 @@ impl InFlight {
             claim: delivery.claim.clone(),
             attempt: delivery.attempt,
             attempts_max: delivery.attempts_max,
+            due_at_ms: delivery.due_at_ms,
             since: asked_at,
             lease_end: asked_at + lease,
             renew_at: asked_at + lease / 3,
-            abort: None,
+            running: None,
             stop: Arc::clone(&stop),
             finished: false,
         };
@@ -110,10 +123,10 @@ impl InFlight {
         (id, stop)
     }
 
-    /// Notes what stops the handler.
-    pub(super) fn started(&self, id: InFlightId, abort: AbortHandle) {
+    /// Notes the handler, and what stops it.
+    pub(super) fn started(&self, id: InFlightId, abort: AbortHandle, handler: Arc<Handler>) {
         match self.lock().entries.get_mut(&id) {
-            Some(entry) => entry.abort = Some(abort),
+            Some(entry) => entry.running = Some((abort, handler)),
             // It is settled or given up already.
             None => abort.abort(),
         }
@@ -142,15 +155,27 @@ impl InFlight {
         entry.is_some_and(|entry| entry.lease_end > limit)
     }
 
-    /// Forgets a delivery: settled, or its lease is lost. A handler that still runs is stopped; true
-    /// if there was one.
-    pub(super) fn remove(&self, id: InFlightId) -> bool {
+    /// Forgets a delivery that is settled.
+    pub(super) fn remove(&self, id: InFlightId) {
         let mut table = self.lock();
-        let Some(entry) = table.entries.remove(&id) else {
-            return false;
-        };
+        if let Some(entry) = table.entries.remove(&id) {
+            table.ended -= usize::from(entry.finished);
+            entry.stop();
+        }
+    }
+
+    /// Forgets a delivery whose lease is lost, and stops its handler; none if none ran.
+    pub(super) fn lose(&self, id: InFlightId) -> Option<Lost> {
+        let mut table = self.lock();
+        let entry = table.entries.remove(&id)?;
         table.ended -= usize::from(entry.finished);
-        entry.stop()
+        entry.stop().then(|| Lost {
+            id: entry.claim.id,
+            attempt: entry.attempt,
+            due_at_ms: entry.due_at_ms,
+            since: entry.since,
+            handler: entry.running.map(|(_, handler)| handler),
+        })
     }
 
     /// How many are in flight.
@@ -194,11 +219,14 @@ impl InFlight {
         running.inspect(|entry| entry.stop.notify_one()).is_some()
     }
 
-    /// The deliveries whose lease is to be renewed.
-    pub(super) fn to_renew(&self) -> Vec<(InFlightId, Claim)> {
+    /// The deliveries whose lease is to be renewed: those of which a third is over, or all.
+    pub(super) fn to_renew(&self, all: bool) -> Vec<(InFlightId, Claim)> {
         let now = Instant::now();
         let table = self.lock();
-        let due = table.entries.iter().filter(|(_, f)| f.renew_at <= now);
+        let due = table
+            .entries
+            .iter()
+            .filter(|(_, entry)| all || entry.renew_at <= now);
         due.map(|(id, entry)| (*id, entry.claim.clone())).collect()
     }
 
@@ -233,8 +261,7 @@ impl InFlight {
         let taken = table.entries.extract_if(|_, entry| which(entry));
         let stop = |(_, entry): (InFlightId, Entry)| {
             table.ended -= usize::from(entry.finished);
-            let claim = entry.claim.clone();
-            entry.stop().then_some(claim)
+            entry.stop().then_some(entry.claim)
         };
         taken.filter_map(stop).collect()
     }
@@ -271,12 +298,13 @@ mod tests {
         let lease = Duration::from_secs(9);
         let past = Instant::now().checked_sub(Duration::from_secs(8)).unwrap();
         let (kept, lost) = (add(&in_flight, "kept", past), add(&in_flight, "lost", past));
-        assert_eq!(in_flight.to_renew().len(), 2);
+        assert_eq!(in_flight.to_renew(false).len(), 2);
         let margin = Duration::from_secs(2);
         assert!(!in_flight.has_time(kept, margin));
         in_flight.renewed(kept, Instant::now(), lease);
         assert!(in_flight.has_time(kept, margin) && !in_flight.has_time(lost, margin));
-        assert_eq!(in_flight.to_renew(), vec![(lost, claim("lost"))]);
+        assert_eq!(in_flight.to_renew(false), vec![(lost, claim("lost"))]);
+        assert_eq!(in_flight.to_renew(true).len(), 2);
         assert_eq!(
             in_flight.give_up_ending(Duration::from_secs(2)),
             vec![claim("lost")]
@@ -296,6 +324,18 @@ mod tests {
         in_flight.remove(running);
         in_flight.remove(finished);
         assert_eq!(in_flight.count(), 0);
+    }
+
+    #[test]
+    fn what_is_lost_is_told_once_and_only_if_it_ran() {
+        let in_flight = InFlight::default();
+        let running = add(&in_flight, "running", Instant::now());
+        let finished = add(&in_flight, "finished", Instant::now());
+        in_flight.finished(finished);
+        let lost = in_flight.lose(running).unwrap();
+        assert_eq!((lost.id.as_str(), lost.attempt), ("running", 1));
+        assert!(in_flight.lose(running).is_none() && in_flight.lose(finished).is_none());
+        assert_eq!((in_flight.count(), in_flight.running()), (0, (0, 0)));
     }
 
     #[test]

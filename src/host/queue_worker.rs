@@ -297,6 +297,8 @@ impl QueueWorker {
             permit,
             shared: Arc::clone(&shared),
         };
+        let handler = served.handler.get();
+        let its_handler = Arc::clone(&handler);
         let task = async move {
             // A machine that is short of processors may come here late. What would outlive its lease is
             // given up by `leases::keep`.
@@ -306,7 +308,6 @@ impl QueueWorker {
             {
                 return;
             }
-            let handler = served.handler.get();
             let span = AttemptSpan::begin(&served, &mut delivery);
             let (report, slot) = run(&served, &handler, &mut delivery, stop, slot).await;
             if matches!(report.outcome, Outcome::HostBusy { .. }) {
@@ -338,9 +339,10 @@ impl QueueWorker {
             let _ = results.send(finished);
         };
         let handle = shared.tasks.spawn_on(task, &shared.workers.quick);
+        let abort = handle.abort_handle();
         self.served
             .in_flight
-            .started(in_flight_id, handle.abort_handle());
+            .started(in_flight_id, abort, its_handler);
     }
 }
 

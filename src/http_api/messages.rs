@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use base64::Engine;
 use serde::Deserialize;
@@ -12,6 +13,7 @@ use utoipa::ToSchema;
 
 use super::access::{OfMessage, ToOperate};
 use super::problem::Problem;
+use super::queues::wrong_query;
 use super::schemas::{AnyProblem, BodyProblem};
 use super::{Answer, Shared, answer, schemas};
 use crate::format;
@@ -26,26 +28,47 @@ fn in_flight() -> Problem {
     Problem::conflict("a host is handling the message")
 }
 
-/// Cancel a waiting message
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CancelQuery {
+    #[serde(default)]
+    kill: bool,
+}
+
+/// Cancel a waiting message, or one in flight
 #[utoipa::path(
     post,
     path = "/queues/{queue}/messages/{id}/cancel",
     tag = "messages",
-    params(("queue" = String, Path, description = "Name of the queue"), ("id" = String, Path, description = "Id of the message")),
+    params(("queue" = String, Path, description = "Name of the queue"), ("id" = String, Path, description = "Id of the message"),
+        ("kill" = Option<bool>, Query, description = "Cancel it also in flight; its host stops the handler")),
     responses((status = 204, description = "It is cancelled"), AnyProblem)
 )]
 pub(super) async fn cancel(
     State(shared): State<Arc<Shared>>,
     message: OfMessage<ToOperate>,
+    query: Result<Query<CancelQuery>, QueryRejection>,
 ) -> Answer {
-    let ids = [message.id.clone()];
-    let answers = shared.asked(shared.store.cancel(&message.queue, &ids).await)?;
-    match answers.first() {
+    let Query(CancelQuery { kill }) = query.map_err(wrong_query)?;
+    let (store, queue, ids) = (&shared.store, &message.queue, [message.id.clone()]);
+    let answers = if kill {
+        store.kill(queue, &ids).await
+    } else {
+        store.cancel(queue, &ids).await
+    };
+    match shared.asked(answers)?.first() {
         Some(Cancelled::Done) => {
             message.log("cancelled");
             Ok(answer::done())
         }
+        Some(Cancelled::Killed) => {
+            message.log("cancelled in flight");
+            Ok(answer::done())
+        }
         Some(Cancelled::InFlight) => Err(in_flight()),
+        Some(Cancelled::Unknown) | None if kill => {
+            Err(message.unknown("message that waits or is in flight"))
+        }
         Some(Cancelled::Unknown) | None => Err(message.unknown("waiting message")),
     }
 }

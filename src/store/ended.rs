@@ -44,6 +44,8 @@ pub enum End {
     Acked,
     /// It became a dead letter.
     Died,
+    /// An operator took it from its host.
+    Cancelled,
 }
 
 impl End {
@@ -53,6 +55,7 @@ impl End {
         match self {
             Self::Acked => "acked",
             Self::Died => "died",
+            Self::Cancelled => "cancelled",
         }
     }
 }
@@ -82,15 +85,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_kept_is_read_again(id in ".*", texts: [String; 4], at_ms: u64, numbers: (u32, u64, Option<u64>), is_ack: bool) {
+        fn what_was_kept_is_read_again(id in ".*", texts: [String; 4], at_ms: u64, numbers: (u32, u64, Option<u64>), end in 0..3_usize) {
             let [host, handler, class, reason] = texts;
             let (attempt, duration_ms, due_at_ms) = numbers;
             let ended = Ended {
                 id: id.into(),
                 at_ms,
-                end: if is_ack { End::Acked } else { End::Died },
+                end: [End::Acked, End::Died, End::Cancelled][end],
                 attempt, duration_ms, due_at_ms, host, handler, class, reason,
-                has_result: is_ack,
+                has_result: end == 0,
             };
             let line = format!("{at_ms} {}", ended.json());
             prop_assert_eq!(line.lines().count(), 1);

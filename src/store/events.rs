@@ -88,7 +88,7 @@ kinds! {
     Released = "released": "A message was given back, and the attempt does not count.",
     Expired = "expired": "The leases of so many messages have expired.",
     DeadLettered = "dead-lettered": "So many messages have arrived among the dead letters.",
-    Cancelled = "cancelled": "A waiting message was cancelled.",
+    Cancelled = "cancelled": "A message was cancelled.",
     Rescheduled = "rescheduled": "A waiting message has another due time.",
     Redriven = "redriven": "A dead letter was sent again.",
     Deleted = "deleted": "A dead letter was deleted.",

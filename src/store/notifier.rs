@@ -30,12 +30,19 @@ impl Subscription {
         let _waiting = Waiting(&self.0);
         self.0.notify.notified().await;
     }
+
+    /// Returns when a message in flight may have been taken from its host, or at once if that has happened
+    /// since the last call. For one task.
+    pub async fn killed(&self) {
+        self.0.killed.notified().await;
+    }
 }
 
 #[derive(Debug, Default)]
 struct Signal {
     notify: Notify,
     waiting: AtomicUsize,
+    killed: Notify,
 }
 
 /// Somebody waits as long as this is there.
@@ -87,11 +94,28 @@ impl Notifier {
         self.notify_those(|_| true);
     }
 
+    /// Tells the subscriptions to this name that a host may have lost what it has in flight.
+    pub(super) fn notify_killed(&self, name: &str) {
+        self.tell(
+            |subscriber| subscriber.names.iter().any(|one| one == name),
+            |signal| signal.killed.notify_one(),
+        );
+    }
+
+    /// Tells it every subscription.
+    pub(super) fn notify_all_killed(&self) {
+        self.tell(|_| true, |signal| signal.killed.notify_one());
+    }
+
     fn notify_those(&self, which: impl Fn(&Subscriber) -> bool) {
+        self.tell(which, Signal::notify);
+    }
+
+    fn tell(&self, which: impl Fn(&Subscriber) -> bool, what: impl Fn(&Signal)) {
         let subscribers = self.lock();
         let signals = subscribers.iter().filter(|one| which(one));
         let signals = signals.filter_map(|one| one.signal.upgrade());
-        signals.for_each(|signal| signal.notify());
+        signals.for_each(|signal| what(&signal));
     }
 }
 
@@ -153,6 +177,21 @@ mod tests {
         assert!(!is_notified(&a));
         // Another subscription is told by itself.
         assert!(is_notified(&other) && !is_notified(&other));
+    }
+
+    #[tokio::test]
+    async fn a_kill_is_told_apart_and_kept_until_somebody_looks() {
+        let notifier = Notifier::default();
+        let [a, b] = ["a", "b"].map(|name| subscribe(&notifier, &[name]));
+        let is_killed = |one: &Subscription| one.killed().now_or_never().is_some();
+        assert!(is_notified(&a) && !is_killed(&a));
+        notifier.notify_killed("a");
+        notifier.notify_killed("a");
+        assert!(!is_notified(&a) && is_killed(&a) && !is_killed(&a) && !is_killed(&b));
+        notifier.notify_all_killed();
+        assert!(is_killed(&a) && is_killed(&b));
+        notifier.notify("a");
+        assert!(is_notified(&a) && !is_killed(&a));
     }
 
     #[test]

@@ -10,6 +10,8 @@ use crate::message::{MessageId, QueueName, State};
 pub enum Cancelled {
     /// It waited, and is gone.
     Done,
+    /// A host had it in flight. It is gone, and the host stops its handler.
+    Killed,
     /// A host has it in flight; nothing was changed.
     InFlight,
     /// No such message waits.
@@ -121,7 +123,7 @@ pub struct Totals {
     pub dead: u64,
     /// Dead letters put back as new messages.
     pub redriven: u64,
-    /// Waiting messages cancelled.
+    /// Messages cancelled.
     pub cancelled: u64,
     /// Dead letters deleted.
     pub deleted: u64,

@@ -276,6 +276,13 @@ pub trait Manage: Send + Sync + 'static {
     /// Takes back messages that wait. One answer for each id, in order.
     async fn cancel(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<Cancelled>>;
 
+    /// [`cancel`](Self::cancel), also of messages that hosts have in flight. One answer for each id, in
+    /// order.
+    ///
+    /// After: the message is gone, and what its host settles is refused. Hosts are told, and stop the
+    /// handlers of what is not theirs any more. One that is not told finds out when it renews the lease.
+    async fn kill(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<Cancelled>>;
+
     /// Gives waiting messages (pending, ready, retry) another due time. One answer for each id, in
     /// order.
     ///

@@ -265,8 +265,8 @@ mistakes! {
                 // A look alone comes next"];
     // Leases are not renewed.
     "no-renewal", Redis, calm, "is still", [Source "host/leases.rs":
-        "    let due = served.in_flight.to_renew();\n" =>
-        "    let mut due = served.in_flight.to_renew();
+        "    let due = served.in_flight.to_renew(why == Why::Killed);\n" =>
+        "    let mut due = served.in_flight.to_renew(why == Why::Killed);
     if crate::mutant::is(\"no-renewal\") {
         due.clear();
     }\n"];

@@ -13,6 +13,7 @@
 mod audit;
 mod bindings;
 mod broken;
+mod cancel_kill;
 mod claims;
 mod cli;
 mod component;

@@ -83,6 +83,7 @@ async fn obey(
             create,
         } => pause(shared, &queue, paused, create).await?,
         Command::Cancel(queue, ids) => cancel(shared, queue, &ids).await?,
+        Command::Kill(queue, ids) => kill(shared, &queue, &ids).await?,
         Command::Reschedule(queue, ids, due) => reschedule(shared, queue, &ids, due).await?,
         Command::Undo => undo::undo(shared).await?,
         Command::RedriveEdited { .. } => send_again(shared, command).await?,
@@ -154,6 +155,14 @@ async fn cancel(shared: &Shared, queue: QueueName, ids: &[MessageId]) -> StoreRe
     let mut notice = several("cancelled", "wait in this queue", done.iter().copied());
     notice.can_undo = undo::keep_cancelled(shared, queue, before, &done);
     Ok(notice)
+}
+
+/// Nothing takes it back: what a handler has begun is not undone by sending its message again.
+async fn kill(shared: &Shared, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Notice> {
+    let answers = shared.controller.store.kill(queue, ids).await?;
+    let is_done = |answer: &Cancelled| matches!(answer, Cancelled::Done | Cancelled::Killed);
+    let must = "wait or run in this queue";
+    Ok(several("cancelled", must, answers.iter().map(is_done)))
 }
 
 async fn reschedule(

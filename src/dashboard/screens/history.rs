@@ -251,7 +251,7 @@ impl Columns {
         let room = self.width.saturating_sub(columns(&text) + 1);
         text.push_str(&safe(&ended_failure(ended), room));
         let style = match ended.end {
-            End::Acked => Style::new(),
+            End::Acked | End::Cancelled => Style::new(),
             End::Died => theme.warn(),
         };
         row(theme, is_selected, &text, style)

@@ -186,6 +186,7 @@ fn how_it_ended(theme: Theme, opened: &Opened, now_ms: u64) -> Line<'static> {
         let text = ended_text(ended, now_ms);
         return match ended.end {
             End::Acked => Line::styled(text, theme.good()),
+            End::Cancelled => Line::raw(text),
             End::Died => Line::raw(format!("{text}; redriven or deleted since")),
         };
     }

@@ -134,6 +134,12 @@ impl State {
         self.confirm(question, Command::Cancel(queue, ids));
     }
 
+    fn confirm_kill(&mut self, queue: QueueName, ids: Vec<MessageId>) {
+        let what = this_or(&ids, "messages");
+        let question = format!("Cancel {what}, and stop what runs? That cannot be undone.");
+        self.confirm(question, Command::Kill(queue, ids));
+    }
+
     fn confirm_bulk(&mut self, queue: QueueName, ids: Vec<MessageId>, bulk: Bulk) {
         let what = this_or(&ids, "dead letters");
         let question = match bulk {
@@ -152,6 +158,10 @@ impl State {
             }
             Command::Cancel(queue, ids) => {
                 self.confirm_cancel(queue, ids);
+                Vec::new()
+            }
+            Command::Kill(queue, ids) => {
+                self.confirm_kill(queue, ids);
                 Vec::new()
             }
             command => vec![Effect::Command(command)],

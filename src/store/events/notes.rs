@@ -21,7 +21,7 @@ impl EventBuffer {
         answers: &[Cancelled],
     ) {
         let done = ids.iter().zip(answers);
-        let done = done.filter(|(_, answer)| **answer == Cancelled::Done);
+        let done = done.filter(|(_, answer)| matches!(answer, Cancelled::Done | Cancelled::Killed));
         self.note(
             queue,
             done.map(|(id, _)| Event::of(EventKind::Cancelled, id)),

@@ -14,28 +14,41 @@ use crate::store::{
     BATCH_MAX, Cancelled, Manage, Operation, Redriven, Rescheduled, Retention, StoreResult,
 };
 
-#[async_trait]
-impl Manage for RedisStore {
-    async fn cancel(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<Cancelled>> {
+impl RedisStore {
+    /// Cancels messages, also those in flight if `kill`.
+    async fn take_back(
+        &self,
+        queue: &QueueName,
+        ids: &[MessageId],
+        kill: bool,
+    ) -> StoreResult<Vec<Cancelled>> {
         let k = self.keys(queue);
         let mut result = Vec::with_capacity(ids.len());
         for id in ids {
             let payload = k.message(id);
             let mut command = scripts::CANCEL.call(&k, &[&payload]);
-            command.arg(id.as_str());
-            result.push(
-                match self
-                    .one::<i64>(&self.work, Operation::Cancel, command)
-                    .await?
-                {
-                    1 => Cancelled::Done,
-                    2 => Cancelled::InFlight,
-                    _ => Cancelled::Unknown,
-                },
-            );
+            command.arg(id.as_str()).arg(u8::from(kill)).arg(&k.wake);
+            let answer = self.one::<i64>(&self.work, Operation::Cancel, command);
+            result.push(match answer.await? {
+                1 => Cancelled::Done,
+                2 => Cancelled::InFlight,
+                3 => Cancelled::Killed,
+                _ => Cancelled::Unknown,
+            });
         }
         self.events.cancelled(queue, ids, &result);
         Ok(result)
+    }
+}
+
+#[async_trait]
+impl Manage for RedisStore {
+    async fn cancel(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<Cancelled>> {
+        self.take_back(queue, ids, false).await
+    }
+
+    async fn kill(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<Cancelled>> {
+        self.take_back(queue, ids, true).await
     }
 
     async fn reschedule(

@@ -24,6 +24,9 @@ const PING_LIMIT: Duration = Duration::from_secs(2);
 /// The longest pause between two tries to subscribe.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
+/// What is published when a message in flight was cancelled (`lua/cancel.lua`).
+const KILLED: &[u8] = b"killed";
+
 /// Where to subscribe. A cluster tells all its nodes of each publication, so any of them will do.
 #[derive(Clone)]
 pub(super) enum SubscriptionSource {
@@ -103,8 +106,14 @@ impl Wake {
             let prefetch = Arc::clone(&self.prefetch);
             let on = move |told: Told<'_>| match told {
                 // What was published while nobody listened is lost: look once.
-                Told::Listening => notifier.notify_all(),
+                Told::Listening => {
+                    notifier.notify_all();
+                    notifier.notify_all_killed();
+                }
                 Told::Published(told) => {
+                    if told.get_payload_bytes() == KILLED {
+                        notifier.notify_killed(told.get_channel_name());
+                    }
                     if let Ok(id) = std::str::from_utf8(told.get_payload_bytes()) {
                         prefetch.note(told.get_channel_name(), id);
                     }

@@ -125,6 +125,7 @@ pub(super) fn open_wake(database: &Path) -> io::Result<(PathBuf, File)> {
     let model = database.metadata()?;
     let owner = owner_of_companions(database, &model)?;
     let options = File::options()
+        .read(true)
         .write(true)
         .create(true)
         .truncate(false)

@@ -14,15 +14,31 @@ use crate::message::{Due, HistoryEntry, MessageId, NewMessage, QueueName, State}
 use crate::store::common::without_expiry;
 use crate::store::{Cancelled, Manage, Operation, Redriven, Rescheduled, Retention, StoreResult};
 
-#[async_trait]
-impl Manage for SqliteStore {
-    async fn cancel(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<Cancelled>> {
-        let work = |tx: &mut QueueTx<'_>, some: &[MessageId]| cancel(tx, some);
+impl SqliteStore {
+    /// Cancels messages, also those in flight if `kill`.
+    async fn take_back(
+        &self,
+        queue: &QueueName,
+        ids: &[MessageId],
+        kill: bool,
+    ) -> StoreResult<Vec<Cancelled>> {
+        let work = move |tx: &mut QueueTx<'_>, some: &[MessageId]| cancel(tx, some, kill);
         let answers = self
             .transact_each((Operation::Cancel, TxOptions::CHANGE), queue, ids, work)
             .await?;
         self.events.cancelled(queue, ids, &answers);
         Ok(answers)
+    }
+}
+
+#[async_trait]
+impl Manage for SqliteStore {
+    async fn cancel(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<Cancelled>> {
+        self.take_back(queue, ids, false).await
+    }
+
+    async fn kill(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<Cancelled>> {
+        self.take_back(queue, ids, true).await
     }
 
     async fn reschedule(
@@ -106,8 +122,8 @@ impl Manage for SqliteStore {
     }
 }
 
-/// pending, ready, retry -> (nowhere).
-pub(super) fn cancel(tx: &mut QueueTx<'_>, ids: &[MessageId]) -> Result<Vec<Cancelled>, Failure> {
+/// pending, ready, retry -> (nowhere); unack -> (nowhere) if `kill`.
+fn cancel(tx: &mut QueueTx<'_>, ids: &[MessageId], kill: bool) -> Result<Vec<Cancelled>, Failure> {
     let mut answers = Vec::with_capacity(ids.len());
     for id in ids {
         answers.push(match find(tx, id)? {
@@ -115,6 +131,12 @@ pub(super) fn cancel(tx: &mut QueueTx<'_>, ids: &[MessageId]) -> Result<Vec<Canc
                 remove(tx, seq, from)?;
                 tx.row.totals.cancelled += 1;
                 Cancelled::Done
+            }
+            Some((seq, State::Unack)) if kill => {
+                remove(tx, seq, State::Unack)?;
+                tx.row.totals.cancelled += 1;
+                tx.killed = true;
+                Cancelled::Killed
             }
             Some((_, State::Unack)) => Cancelled::InFlight,
             _ => Cancelled::Unknown,

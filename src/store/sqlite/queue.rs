@@ -206,6 +206,8 @@ pub(super) struct QueueTx<'t> {
     pub row: QueueRow,
     /// True when hosts are to be woken after the commit.
     pub wake: bool,
+    /// True when hosts are to look after the commit whether what they have in flight is still theirs.
+    pub killed: bool,
     /// True when pages were given back, which the file shows once the log is in it.
     pub smaller: bool,
 }
@@ -228,6 +230,7 @@ impl<'t> QueueTx<'t> {
             now,
             row,
             wake: false,
+            killed: false,
             smaller: false,
         }))
     }

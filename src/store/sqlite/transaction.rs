@@ -155,8 +155,11 @@ impl SqliteStore {
             };
             let done = queue_tx.apply(work)?;
             let (must_notify, smaller) = (queue_tx.wake, queue_tx.smaller);
+            let killed = queue_tx.killed;
             tx.commit()?;
-            if must_notify {
+            if killed {
+                wake.call_killed();
+            } else if must_notify {
                 wake.call();
             }
             if smaller {

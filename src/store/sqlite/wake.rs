@@ -16,6 +16,16 @@ use super::turn::Turn;
 use crate::message::QueueName;
 use crate::store::notifier::{Notifier, Subscription};
 
+/// Where the companion has eight bytes that are others whenever a message in flight was taken from its host.
+const KILLED_AT: u64 = 8;
+
+/// These eight bytes; none of a file that does not have them yet.
+fn latest_killed(companion: &File) -> Option<[u8; 8]> {
+    let mut bytes = [0; 8];
+    companion.read_exact_at(&mut bytes, KILLED_AT).ok()?;
+    Some(bytes)
+}
+
 pub(super) struct Wake {
     notifier: Arc<Notifier>,
     companion: Option<Companion>,
@@ -72,6 +82,16 @@ impl Wake {
         }
     }
 
+    /// The same, and tells them that a message in flight was taken from its host.
+    pub(super) fn call_killed(&self) {
+        self.notifier.notify_all_killed();
+        if let Some(companion) = &self.companion {
+            let latest = fastrand::u64(..).to_ne_bytes();
+            let _ = companion.file.write_at(&latest, KILLED_AT);
+        }
+        self.call();
+    }
+
     /// A subscription to calls, which do not tell which queue they are about.
     pub(super) fn subscribe(&self, queues: &[QueueName]) -> Subscription {
         if let Some(companion) = &self.companion {
@@ -89,8 +109,17 @@ impl Companion {
             return;
         }
         let shared = Arc::clone(notifier);
+        let file = self.file.try_clone();
+        let read = move || file.as_ref().ok().map(latest_killed);
+        let seen = Mutex::new(read());
         let made = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
             if event.is_ok_and(|event| event.kind.is_modify()) {
+                let latest = read();
+                let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+                if *seen != latest {
+                    *seen = latest;
+                    shared.notify_all_killed();
+                }
                 shared.notify_all();
             }
         })

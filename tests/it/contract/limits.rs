@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dqhost::message::{Delivery, Due};
 use dqhost::store::{
-    First, LimitedReservation, Limits, NextAllowed, Reservation, Settlement, Store,
+    Cancelled, First, LimitedReservation, Limits, NextAllowed, Reservation, Settlement, Store,
 };
 
 use super::tools::*;
@@ -101,6 +101,23 @@ pub(crate) async fn a_rate_goes_on_by_the_clock_of_the_store(store: &dyn Store) 
     let after = store.overview(&queue()).await.unwrap().now_ms;
     // Five times between six, but for the milliseconds that are cut off.
     assert!(after - before >= 199, "{} ms", after - before);
+}
+
+pub(crate) async fn what_is_killed_runs_no_more(store: &dyn Store) {
+    send_many(store, 3).await;
+    let limits = max_running(1);
+    let first = limited(store, 10, &limits).await;
+    assert_eq!(payloads(&first.deliveries), ["0"]);
+    assert_eq!(limited(store, 10, &limits).await.deliveries, []);
+    let id = first.deliveries[0].claim.id.clone();
+    assert_eq!(
+        store.kill(&queue(), &[id]).await.unwrap(),
+        [Cancelled::Killed]
+    );
+    let second = limited(store, 10, &limits).await;
+    assert_eq!(payloads(&second.deliveries), ["1"]);
+    assert_eq!(limited(store, 10, &limits).await.deliveries, []);
+    assert_eq!(depths(store).await, [0, 1, 1, 0, 0]);
 }
 
 pub(crate) async fn so_many_run_at_a_time_whoever_has_them(store: &dyn Store) {

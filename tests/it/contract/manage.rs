@@ -71,6 +71,77 @@ pub(crate) async fn what_waits_can_be_cancelled_and_nothing_else(store: &dyn Sto
     assert_eq!(state_of(store, &in_flight).await, Some(State::Unack));
 }
 
+pub(crate) async fn what_is_in_flight_can_be_killed_and_its_result_is_refused(store: &dyn Store) {
+    let dead = dead_letter(store, "dead", 3).await;
+    let failed = send_failing(store, 3, None).await;
+    for payload in ["acked too late", "renewed too late"] {
+        send(store, payload, Due::NOW, 3).await;
+    }
+    let running = reserve(store, 3, LONG).await;
+    let claims: Vec<_> = running.into_iter().map(|delivery| delivery.claim).collect();
+    assert!(claims.iter().any(|claim| claim.id == failed));
+    let pending = send(store, "pending", Due::In(LONG), 3).await;
+    let mut ids: Vec<_> = claims.iter().map(|claim| claim.id.clone()).collect();
+    ids.extend([pending, dead.clone(), MessageId::new()]);
+    let answers = store.kill(&queue(), &ids).await.unwrap();
+    assert_eq!(answers[..3], [Cancelled::Killed; 3]);
+    assert_eq!(
+        answers[3..],
+        [Cancelled::Done, Cancelled::Unknown, Cancelled::Unknown]
+    );
+    assert_eq!(depths(store).await, [0, 0, 0, 0, 1]);
+    assert_eq!(state_of(store, &dead).await, Some(State::Dead));
+    for id in &ids[..4] {
+        assert_eq!(state_of(store, id).await, None);
+    }
+    let late = store.extend(&queue(), &claims, LONG).await.unwrap();
+    assert_eq!(late, [Settled::LeaseLost; 3]);
+    for how in [Settlement::ACK, nack(None), reject()] {
+        assert_eq!(settle(store, &claims[0], how).await, Settled::LeaseLost);
+    }
+    let given_back = store.release(&queue(), &claims).await.unwrap();
+    assert_eq!(given_back, [Settled::LeaseLost; 3]);
+    assert_eq!(depths(store).await, [0, 0, 0, 0, 1]);
+    assert_eq!(store.counts(&queue()).await.unwrap().totals.cancelled, 4);
+    assert_eq!(
+        store.kill(&queue(), &ids[..4]).await.unwrap(),
+        [Cancelled::Unknown; 4]
+    );
+    // Its id is free again.
+    let again = NewMessage {
+        id: ids[0].clone(),
+        ..NewMessage::new("again")
+    };
+    store.send(&queue(), &[again]).await.unwrap();
+    let delivery = reserve_one(store, LONG).await;
+    assert_eq!((&delivery.claim.id, delivery.attempt), (&ids[0], 1));
+}
+
+pub(crate) async fn whoever_listens_is_told_of_a_kill(store: &dyn Store) {
+    let hints = store.subscribe(&[queue()]);
+    let kill = async || {
+        let id = send(store, "x", Due::NOW, 3).await;
+        reserve_one(store, LONG).await;
+        let killed = store.kill(&queue(), &[id]).await.unwrap();
+        assert_eq!(killed, [Cancelled::Killed]);
+    };
+    // A first wait may end by itself, since something may have happened before it.
+    for _ in 0..3 {
+        let told = async {
+            tokio::join!(hints.killed(), async {
+                // Until it is heard: a hint may be lost before the wait is set up.
+                for _ in 0..50 {
+                    kill().await;
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            });
+        };
+        tokio::time::timeout(PATIENCE, told)
+            .await
+            .expect("nobody is told");
+    }
+}
+
 pub(crate) async fn a_paused_queue_gives_nothing_and_goes_on_with_the_rest(store: &dyn Store) {
     send_failing(store, 3, None).await;
     for payload in ["acked", "nacked", "released"] {

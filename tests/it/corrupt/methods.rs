@@ -138,6 +138,7 @@ pub(super) async fn steer(store: &dyn Store, queue: &QueueName, ids: &[MessageId
         store.delete_dead(queue, &ids[..ids.len() / 2]).await,
     );
     check("cancel", store.cancel(queue, ids).await);
+    check("kill", store.kill(queue, ids).await);
     let told = (ended("a", End::Died), SHORT);
     check("keep ended", store.keep_ended(queue, &[told], 3).await);
     let results = [("a".into(), b"x".to_vec())];

@@ -10,6 +10,7 @@ use dqhost::store::Store;
 use dqhost::store::redis::{RedisOptions, RedisStore};
 use dqhost::store::sqlite::{SqliteOptions, SqliteStore};
 
+use crate::contract::tools::reserve_one;
 use crate::support::RedisServer;
 
 fn queue() -> QueueName {
@@ -83,8 +84,18 @@ async fn undo(store: Arc<dyn Store>) {
         .collect();
     store.send(&queue, &many).await.unwrap();
     let ids = many.into_iter().map(|message| message.id).collect();
-    let cancelled = ask(&mut channels, Command::Cancel(queue, ids)).await;
+    let cancelled = ask(&mut channels, Command::Cancel(queue.clone(), ids)).await;
     assert!(!cancelled.failed && !cancelled.can_undo, "{cancelled:?}");
+
+    // What runs is cancelled too, and not brought back.
+    let running = NewMessage::new("runs");
+    let ids = vec![running.id.clone(), MessageId::new()];
+    store.send(&queue, &[running]).await.unwrap();
+    reserve_one(&*store, Duration::from_mins(1)).await;
+    let killed = ask(&mut channels, Command::Kill(queue.clone(), ids.clone())).await;
+    assert!(killed.failed && !killed.can_undo, "{killed:?}");
+    assert!(killed.text.starts_with("1 of 2 cancelled"), "{killed:?}");
+    assert_eq!(record(&*store, &ids[0]).await, None);
     assert!(ask(&mut channels, Command::Undo).await.failed);
 }
 

@@ -36,6 +36,8 @@ enum Mistake {
     ReleaseCostsAnAttempt,
     /// What a host has in flight is cancelled all the same.
     CancelTakesWhatIsInHand,
+    /// What a host has in flight stays there when it is killed.
+    KillSparesWhatRuns,
     /// An extension with an old token keeps the current delivery alive.
     UnfencedExtend,
     /// The last in line comes first.
@@ -48,7 +50,7 @@ enum Mistake {
     OutboxOfAStaleAck,
 }
 
-const MISTAKES: [Mistake; 12] = [
+const MISTAKES: [Mistake; 13] = [
     Mistake::UnfencedAck,
     Mistake::LateNackRevives,
     Mistake::SecondsTruncated,
@@ -56,6 +58,7 @@ const MISTAKES: [Mistake; 12] = [
     Mistake::GarbageDropsThePayload,
     Mistake::ReleaseCostsAnAttempt,
     Mistake::CancelTakesWhatIsInHand,
+    Mistake::KillSparesWhatRuns,
     Mistake::UnfencedExtend,
     Mistake::NewestFirst,
     Mistake::PausedGivesAllTheSame,
@@ -367,6 +370,19 @@ impl Manage for Mistaken {
                         .await?;
                     *answer = Cancelled::Done;
                 }
+            }
+        }
+        Ok(answers)
+    }
+
+    async fn kill(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<Cancelled>> {
+        if !self.makes(Mistake::KillSparesWhatRuns) {
+            return self.inner.kill(queue, ids).await;
+        }
+        let mut answers = self.inner.cancel(queue, ids).await?;
+        for answer in &mut answers {
+            if *answer == Cancelled::InFlight {
+                *answer = Cancelled::Killed;
             }
         }
         Ok(answers)

@@ -418,6 +418,17 @@ impl Reference {
         }
     }
 
+    pub(crate) fn kill(&mut self, id: &MessageId) -> Cancelled {
+        match self.cancel(id) {
+            Cancelled::InFlight => {
+                self.messages.remove(id);
+                self.totals.cancelled += 1;
+                Cancelled::Killed
+            }
+            other => other,
+        }
+    }
+
     /// When the message is due from then on; none when it does not wait.
     pub(crate) fn reschedule(
         &mut self,

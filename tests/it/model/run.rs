@@ -195,6 +195,7 @@ impl<W: World> Run<'_, W> {
             }
             Step::Release(which) => self.release(which).await?,
             Step::Cancel(which) => self.cancel(which).await?,
+            Step::Kill(which) => self.kill(which).await?,
             Step::Redrive(which, retries) => self.redrive(which, *retries).await?,
             Step::Delete(which) => self.delete(which).await?,
             Step::Beat(host) => self.beat(*host).await?,
@@ -533,6 +534,13 @@ impl<W: World> Run<'_, W> {
         let (answers, _) = self.timed(self.store.cancel(&self.queue, &ids)).await?;
         let expected: Vec<_> = ids.iter().map(|id| self.reference.cancel(id)).collect();
         same("cancelled", &answers, &expected)
+    }
+
+    async fn kill(&mut self, which: &[usize]) -> Checked {
+        let ids = picked(&self.ids, which.iter().copied());
+        let (answers, _) = self.timed(self.store.kill(&self.queue, &ids)).await?;
+        let expected: Vec<_> = ids.iter().map(|id| self.reference.kill(id)).collect();
+        same("killed", &answers, &expected)
     }
 
     async fn reschedule(&mut self, which: &[usize], delay: Duration) -> Checked {

@@ -153,6 +153,7 @@ impl Known<'_> {
         let (sign, name, style) = match ended.end {
             End::Acked => (ACKED, "acked", theme.good()),
             End::Died => (DIED, "died", theme.bad()),
+            End::Cancelled => (DIED, "cancelled", theme.warn()),
         };
         let by = by(&ended.host, &ended.handler);
         let after = wait(Duration::from_millis(ended.duration_ms));
