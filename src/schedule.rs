@@ -44,6 +44,15 @@ pub enum Missed {
     All(usize),
 }
 
+/// What becomes of a tick while the message of the tick before has not ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Overlap {
+    /// It is sent.
+    Run,
+    /// It is skipped.
+    Skip,
+}
+
 /// A message for each tick.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schedule {
@@ -57,6 +66,8 @@ pub struct Schedule {
     pub catch_up: Duration,
     /// Ticks before this time are never sent.
     pub since: Option<Timestamp>,
+    /// What becomes of ticks that overlap.
+    pub overlap: Overlap,
     /// The message.
     pub payload: String,
     /// Its headers; two more tell schedule and tick.
@@ -126,16 +137,21 @@ impl Schedule {
     }
 
     /// The ticks that are to be sent at `now` by a host that has looked at those until `looked_at`; none
-    /// for one that has just begun.
+    /// for one that has just begun. Those until `resumed`, the end of a pause, were missed.
     #[must_use]
-    pub fn due(&self, looked_at: Option<Timestamp>, now: Timestamp) -> DueTicks {
+    pub fn due(
+        &self,
+        looked_at: Option<Timestamp>,
+        resumed: Option<Timestamp>,
+        now: Timestamp,
+    ) -> DueTicks {
         let back = |by: Duration| {
             let by = SignedDuration::try_from(by).unwrap_or(SignedDuration::MAX);
             now.checked_sub(by).unwrap_or(Timestamp::MIN)
         };
         // A clock that was set back: what was sent is known by its id.
         let looked_at = looked_at.filter(|looked_at| *looked_at <= now);
-        let late = back(LATE_MAX);
+        let late = back(LATE_MAX).max(resumed.unwrap_or(Timestamp::MIN));
         let start = looked_at
             .unwrap_or(Timestamp::MIN)
             .max(back(self.catch_up.max(LATE_MAX)));
@@ -232,6 +248,7 @@ mod tests {
             missed: Missed::Skip,
             catch_up: Duration::from_hours(1),
             since: None,
+            overlap: Overlap::Run,
             payload: String::new(),
             headers: Vec::new(),
             retries: 3,
@@ -336,7 +353,7 @@ mod tests {
                 since: since.map(at),
                 ..every(Duration::from_mins(10))
             };
-            let due = schedule.due(looked_at.map(at), now);
+            let due = schedule.due(looked_at.map(at), None, now);
             let ticks = due
                 .ticks
                 .iter()
@@ -375,6 +392,29 @@ mod tests {
             due(Missed::Skip, Some("2026-01-01T12:10:00Z"), None),
             told("12:00", false)
         );
+    }
+
+    #[test]
+    fn ticks_of_a_pause_are_missed_ticks() {
+        let now = at("2026-01-01T12:00:05Z");
+        let due = |missed, looked_at: Option<&str>| {
+            let schedule = Schedule {
+                missed,
+                ..every(Duration::from_secs(10))
+            };
+            // Paused from half a minute before.
+            let resumed = Some(at("2026-01-01T11:59:55Z"));
+            let ticks = schedule.due(looked_at.map(at), resumed, now).ticks;
+            let seconds = ticks.iter().map(|tick| tick.to_string()[14..19].to_owned());
+            seconds.collect::<Vec<_>>().join(" ")
+        };
+        let paused = Some("2026-01-01T11:59:25Z");
+        assert_eq!(due(Missed::Skip, paused), "00:00");
+        assert_eq!(due(Missed::Last, paused), "59:50 00:00");
+        assert_eq!(due(Missed::All(9), paused), "59:30 59:40 59:50 00:00");
+        assert_eq!(due(Missed::All(2), paused), "59:40 59:50 00:00");
+        // A host that began after the pause knows no more than its end.
+        assert_eq!(due(Missed::Skip, None), "00:00");
     }
 
     #[test]
@@ -431,7 +471,7 @@ mod tests {
                     looked_at[host] = None;
                 }
                 for (host, clock) in [(host, now + SignedDuration::from_secs(skew)), (host, now)] {
-                    for tick in schedule.due(looked_at[host], clock).ticks {
+                    for tick in schedule.due(looked_at[host], None, clock).ticks {
                         ids.insert(schedule.message(&queue, tick).id.to_string());
                         ticks.insert(tick);
                     }

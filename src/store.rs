@@ -31,6 +31,7 @@ mod report;
 mod retention;
 mod schedule;
 pub mod sqlite;
+mod ticks;
 mod timing;
 mod traits;
 
@@ -54,18 +55,19 @@ pub use self::report::{
 };
 pub use self::retention::Retention;
 pub(crate) use self::schedule::Schedule;
+pub use self::ticks::{ScheduleState, Tick, TickSent};
 pub use self::timing::{RequestCount, count_requests, requests};
 pub use self::traits::{
-    Advance, AuditQueues, Deliver, Discover, Hosts, Inspect, Manage, SendMessages, Settle, Store,
-    Transfer,
+    Advance, AuditQueues, Deliver, Discover, Hosts, Inspect, Manage, SendMessages, SendTicks,
+    Settle, Store, Transfer,
 };
 
 /// All traits of a store, for `use dqhost::store::prelude::*`.
 pub mod prelude {
     pub use super::events::Events;
     pub use super::traits::{
-        Advance, AuditQueues, Deliver, Discover, Hosts, Inspect, Manage, SendMessages, Settle,
-        Store, Transfer,
+        Advance, AuditQueues, Deliver, Discover, Hosts, Inspect, Manage, SendMessages, SendTicks,
+        Settle, Store, Transfer,
     };
 }
 

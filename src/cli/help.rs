@@ -44,11 +44,11 @@ Steer:
   dead delete             Delete dead letters
 Settings:
   config show             Show every setting, and where it comes from
-  config check            Check dqhost.toml
-  config schema           Print the JSON schema of dqhost.toml, for editors
+  config check  config schema  Check dqhost.toml; print its JSON schema
   reload                  Make running hosts take over changed files
   schedule list           Show when schedules send messages
   schedule run            Send the message of a schedule now
+  schedule pause  schedule resume  Stop a schedule for a while
 Move and check:
   move, audit             Move queues to another store; find and mend damage
   backup, doctor          Copy the file; check store, handler and machine

@@ -1,4 +1,4 @@
-//! `dqhost schedule`: when the schedules of `dqhost.toml` tick, and a message of one of them at once.
+//! `dqhost schedule`: when the schedules of `dqhost.toml` tick, a message of one of them at once, and pauses.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -8,12 +8,15 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::json;
 
-use super::config::{Config, ConfigArg};
+use super::config::Config;
 use super::open::{self, Missing};
 use super::{Exit, QueueArg, StoreArgs, Usage, log, print};
+use crate::format::time::rfc3339;
 use crate::message::{NewMessage, QueueName};
-use crate::schedule::{Schedule, Timing};
-use crate::text::{human_duration, printable};
+use crate::schedule::{Overlap, Schedule, Timing};
+use crate::store::address::StoreAddress;
+use crate::store::{ScheduleState, Store};
+use crate::text::{grouped, human_duration, printable};
 
 /// Ticks that are shown of each schedule.
 const SHOWN: usize = 5;
@@ -21,9 +24,30 @@ const SHOWN: usize = 5;
 #[derive(Debug, Subcommand)]
 pub(super) enum ScheduleCommand {
     /// List the schedules of dqhost.toml with their next times
-    List(ListArgs),
+    ///
+    /// If the store is there, it also says which are paused, and how many ticks were skipped.
+    List(Box<ListArgs>),
     /// Send the message of a schedule now, beside its ticks
     Run(Box<RunArgs>),
+    /// Send nothing of a schedule on any host until `resume`
+    ///
+    /// The store keeps it. The ticks of the pause are missed ticks: `missed` says what becomes of them.
+    Pause(Box<PauseArgs>),
+    /// Send the ticks of a schedule again
+    Resume(Box<PauseArgs>),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct PauseArgs {
+    /// Name of the schedule
+    name: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    queue: QueueArg,
+    #[command(flatten)]
+    store: StoreArgs,
 }
 
 #[derive(Debug, Args)]
@@ -45,30 +69,53 @@ pub(super) struct ListArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    config: ConfigArg,
+    store: StoreArgs,
 }
 
 pub(super) async fn run(command: ScheduleCommand, config: &Config) -> anyhow::Result<Exit> {
     match command {
-        ScheduleCommand::List(args) => list(&args, config),
+        ScheduleCommand::List(args) => list(&args, config).await,
         ScheduleCommand::Run(args) => send(*args, config).await,
+        ScheduleCommand::Pause(args) => set_paused(&args, config, true).await,
+        ScheduleCommand::Resume(args) => set_paused(&args, config, false).await,
     }
 }
 
-async fn send(args: RunArgs, config: &Config) -> anyhow::Result<Exit> {
-    log::to_stderr("warn", false)?;
-    let queue = &args.queue.queue;
+/// The schedule of this name in the settings.
+fn named(config: &Config, queue: &QueueName, name: &str) -> Result<Schedule, Usage> {
     let schedules = config.schedules_of(queue, NewMessage::RETRIES_DEFAULT);
-    let Some(schedule) = schedules.iter().find(|schedule| schedule.name == args.name) else {
-        let names: Vec<&str> = schedules.iter().map(|known| known.name.as_str()).collect();
+    let names: Vec<String> = schedules.iter().map(|known| known.name.clone()).collect();
+    let found = schedules.into_iter().find(|schedule| schedule.name == name);
+    found.ok_or_else(|| {
         let known = if names.is_empty() {
             "dqhost.toml has none for it".to_owned()
         } else {
             format!("it has {}", names.join(", "))
         };
-        let name = printable(&args.name);
-        return Err(Usage(format!("queue {queue} has no schedule {name}: {known}")).into());
-    };
+        let name = printable(name);
+        Usage(format!("queue {queue} has no schedule {name}: {known}"))
+    })
+}
+
+async fn set_paused(args: &PauseArgs, config: &Config, paused: bool) -> anyhow::Result<Exit> {
+    log::to_stderr("warn", false)?;
+    let queue = &args.queue.queue;
+    let name = named(config, queue, &args.name)?.name;
+    let store = open::store(&args.store, Missing::Make).await?;
+    store.set_schedule_paused(queue, &name, paused).await?;
+    if args.json {
+        print::json_line(&json!({"queue": queue, "schedule": name, "paused": paused}))?;
+    } else {
+        let how = if paused { "is paused" } else { "goes on" };
+        writeln!(io::stdout().lock(), "{queue} {name} {how}")?;
+    }
+    Ok(Exit::Done)
+}
+
+async fn send(args: RunArgs, config: &Config) -> anyhow::Result<Exit> {
+    log::to_stderr("warn", false)?;
+    let queue = &args.queue.queue;
+    let schedule = named(config, queue, &args.name)?;
     let store = open::store(&args.store, Missing::Make).await?;
     let message = schedule.message_now(Timestamp::now());
     store.send(queue, std::slice::from_ref(&message)).await?;
@@ -76,13 +123,23 @@ async fn send(args: RunArgs, config: &Config) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn list(args: &ListArgs, config: &Config) -> anyhow::Result<Exit> {
+async fn list(args: &ListArgs, config: &Config) -> anyhow::Result<Exit> {
+    log::to_stderr("warn", false)?;
     let now = Timestamp::now();
+    let mut states = States::new(&args.store);
     for queue in config.tables() {
         if !args.queue.is_empty() && !args.queue.contains(&queue) {
             continue;
         }
-        for schedule in config.schedules_of(&queue, NewMessage::RETRIES_DEFAULT) {
+        let schedules = config.schedules_of(&queue, NewMessage::RETRIES_DEFAULT);
+        let mut known = if schedules.is_empty() {
+            Vec::new()
+        } else {
+            states.of(&queue).await
+        };
+        for schedule in schedules {
+            let at = known.iter().position(|state| state.name == schedule.name);
+            let state = at.map(|at| known.swap_remove(at)).unwrap_or_default();
             let first = schedule.next(now);
             let ticks = std::iter::successors(first, |tick| schedule.next(*tick));
             let ticks: Vec<Timestamp> = ticks.take(SHOWN).collect();
@@ -90,25 +147,85 @@ fn list(args: &ListArgs, config: &Config) -> anyhow::Result<Exit> {
                 let ticks: Vec<String> = ticks.iter().map(ToString::to_string).collect();
                 print::json_line(&json!({
                     "queue": queue, "schedule": schedule.name, "when": schedule.describe(),
-                    "next": ticks,
+                    "next": ticks, "paused": state.paused_since_ms.is_some(),
+                    "paused_since_ms": state.paused_since_ms, "skipped": state.skipped,
+                    "overlap": if schedule.overlap == Overlap::Skip { "skip" } else { "run" },
                 }))?;
             } else {
-                print_text(&queue, &schedule, &ticks, now)?;
+                print_text((&queue, &schedule, &state), &ticks, now)?;
             }
         }
     }
     Ok(Exit::Done)
 }
 
+/// What the store keeps of schedules. It is opened with the first question, and a list of times is one
+/// without it, too.
+struct States<'a> {
+    args: &'a StoreArgs,
+    store: Option<Option<std::sync::Arc<dyn Store>>>,
+}
+
+impl<'a> States<'a> {
+    fn new(args: &'a StoreArgs) -> Self {
+        Self { args, store: None }
+    }
+
+    async fn of(&mut self, queue: &QueueName) -> Vec<ScheduleState> {
+        let unknown = |error: &dyn std::fmt::Display| {
+            tell!("it is not known which schedules are paused: {error}");
+        };
+        if self.store.is_none() {
+            let opened = self.open().await;
+            self.store = Some(opened.unwrap_or_else(|error| {
+                unknown(&error);
+                None
+            }));
+        }
+        let Some(Some(store)) = &self.store else {
+            return Vec::new();
+        };
+        match store.schedules(queue).await {
+            Ok(states) => states,
+            Err(error) => {
+                unknown(&error);
+                self.store = Some(None);
+                Vec::new()
+            }
+        }
+    }
+
+    /// None for a file that is not there yet, and for memory.
+    async fn open(&self) -> anyhow::Result<Option<std::sync::Arc<dyn Store>>> {
+        let is_missing = match open::named_or_default(self.args)? {
+            StoreAddress::File(path) => !path.exists(),
+            StoreAddress::Memory => true,
+            StoreAddress::Redis(_) => false,
+        };
+        if is_missing {
+            return Ok(None);
+        }
+        open::existing(self.args).await
+    }
+}
+
 fn print_text(
-    queue: &QueueName,
-    schedule: &Schedule,
+    (queue, schedule, state): (&QueueName, &Schedule, &ScheduleState),
     ticks: &[Timestamp],
     now: Timestamp,
 ) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let when = schedule.describe();
-    writeln!(out, "{queue} {}: {}", schedule.name, printable(&when))?;
+    write!(out, "{queue} {}: {}", schedule.name, printable(&when))?;
+    match state.skipped {
+        0 => {}
+        1 => write!(out, ", 1 tick skipped")?,
+        skipped => write!(out, ", {} ticks skipped", grouped(skipped))?,
+    }
+    if let Some(since_ms) = state.paused_since_ms {
+        return writeln!(out, ", paused since {}", rfc3339(since_ms));
+    }
+    writeln!(out)?;
     let zone = match &schedule.timing {
         Timing::Cron(_, zone) => zone.clone(),
         Timing::Every(_) => TimeZone::UTC,

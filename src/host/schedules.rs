@@ -2,14 +2,16 @@
 //! tick, so that there is no leader and nothing to repair: a host that begins looks back for what was
 //! missed.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
 use super::{ServedQueue, is_refused};
-use crate::message::{NewMessage, QueueName};
-use crate::schedule::Schedule;
+use crate::message::QueueName;
+use crate::schedule::{Overlap, Schedule};
+use crate::store::{ScheduleState, StoreResult, Tick, TickSent};
 
 /// The longest sleep, since clocks may be set.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
@@ -20,18 +22,21 @@ struct Looked {
     until: Option<Timestamp>,
     /// True once it was said that ticks are left out.
     is_told: bool,
+    /// True while it is paused, as far as the store has said so.
+    is_paused: bool,
 }
 
 /// Sends what is due, again and again. A tick that the store did not accept is sent again a second later,
 /// and is missed if that takes too long.
 pub(super) async fn send(served: Arc<ServedQueue>) {
-    let (store, queue) = (&served.shared.store, &served.queue);
+    let queue = &served.queue;
     let schedules = served.settings.schedules.iter();
     let mut schedules: Vec<Looked> = schedules
         .map(|schedule| Looked {
             schedule: schedule.clone(),
             until: None,
             is_told: false,
+            is_paused: false,
         })
         .collect();
     if schedules.is_empty() {
@@ -40,24 +45,12 @@ pub(super) async fn send(served: Arc<ServedQueue>) {
     let mut is_told = false;
     loop {
         let now = Timestamp::now();
-        let messages = due(queue, &mut schedules, now);
-        let sent = if messages.is_empty() {
-            Ok(Vec::new())
-        } else {
-            store.send(queue, &messages).await
-        };
-        let next = match sent {
-            Ok(sent) => {
+        let next = match send_due(&served, &mut schedules, now).await {
+            Ok(()) => {
                 is_told = false;
-                let new = sent.iter().filter(|sent| sent.due_at_ms.is_some()).count();
-                if new > 0 {
-                    tracing::debug!(%queue, new, "sent by schedule");
-                }
-                for one in &mut schedules {
-                    (one.until, one.is_told) = (Some(now), false);
-                }
                 schedules
                     .iter()
+                    .filter(|one| !one.is_paused)
                     .filter_map(|one| one.schedule.next(now))
                     .min()
             }
@@ -74,20 +67,83 @@ pub(super) async fn send(served: Arc<ServedQueue>) {
     }
 }
 
-fn due(queue: &QueueName, schedules: &mut [Looked], now: Timestamp) -> Vec<NewMessage> {
-    let mut messages = Vec::new();
-    for Looked {
-        schedule,
-        until,
-        is_told,
-    } in schedules
-    {
-        let due = schedule.due(*until, now);
-        if due.has_skipped && !std::mem::replace(is_told, true) {
+/// Sends what is due at `now`. What the store has not answered is looked at again.
+async fn send_due(
+    served: &ServedQueue,
+    schedules: &mut [Looked],
+    now: Timestamp,
+) -> StoreResult<()> {
+    let (store, queue) = (&served.shared.store, &served.queue);
+    let may_send =
+        |one: &Looked| one.is_paused || !one.schedule.due(one.until, None, now).ticks.is_empty();
+    let states = if schedules.iter().any(may_send) {
+        store.schedules(queue).await?
+    } else {
+        Vec::new()
+    };
+    let states: HashMap<&str, &ScheduleState> = states
+        .iter()
+        .map(|state| (state.name.as_str(), state))
+        .collect();
+    for one in schedules {
+        let state = states.get(one.schedule.name.as_str()).copied();
+        let ticks = one.due(queue, state, now);
+        let mut is_paused = state.is_some_and(|state| state.paused_since_ms.is_some());
+        if !ticks.is_empty() {
+            let answers = store.send_ticks(queue, &ticks).await?;
+            log(served, &ticks, &answers);
+            // Paused since it was looked at.
+            is_paused |= answers.contains(&TickSent::Paused);
+        }
+        one.is_paused = is_paused;
+        if !is_paused {
+            (one.until, one.is_told) = (Some(now), false);
+        }
+    }
+    Ok(())
+}
+
+impl Looked {
+    /// The ticks that are to be sent. Those of a pause were missed, and what becomes of them is said by the
+    /// schedule.
+    fn due(
+        &mut self,
+        queue: &QueueName,
+        state: Option<&ScheduleState>,
+        now: Timestamp,
+    ) -> Vec<Tick> {
+        let schedule = &self.schedule;
+        if state.is_some_and(|state| state.paused_since_ms.is_some()) {
+            return Vec::new();
+        }
+        let resumed_at_ms = state.and_then(|state| i64::try_from(state.resumed_at_ms?).ok());
+        let resumed = resumed_at_ms.and_then(|at_ms| Timestamp::from_millisecond(at_ms).ok());
+        let due = schedule.due(self.until, resumed, now);
+        let was_paused = resumed > self.until;
+        if due.has_skipped && !was_paused && !std::mem::replace(&mut self.is_told, true) {
             let name = &schedule.name;
             tracing::warn!(%queue, schedule = name, "ticks were missed, and are left out");
         }
-        messages.extend(due.ticks.iter().map(|tick| schedule.message(queue, *tick)));
+        let tick = |tick: &Timestamp| Tick {
+            schedule: schedule.name.clone(),
+            message: schedule.message(queue, *tick),
+            may_overlap: schedule.overlap == Overlap::Run,
+        };
+        due.ticks.iter().map(tick).collect()
     }
-    messages
+}
+
+fn log(served: &ServedQueue, ticks: &[Tick], answers: &[TickSent]) {
+    let queue = &served.queue;
+    let sent = |answer: &&TickSent| **answer == TickSent::Sent;
+    let new = answers.iter().filter(sent).count();
+    if new > 0 {
+        tracing::debug!(%queue, new, "sent by schedule");
+    }
+    let skipped = ticks.iter().zip(answers);
+    for (tick, _) in skipped.filter(|(_, answer)| **answer == TickSent::Skipped) {
+        served.shared.totals.skipped();
+        let (schedule, id) = (&tick.schedule, &tick.message.id);
+        tracing::info!(%queue, schedule, %id, "tick skipped: the last one has not ended");
+    }
 }

@@ -21,6 +21,8 @@ pub struct Summary {
     pub released: u64,
     /// Calls of handlers that were refused: what they are not allowed.
     pub refused: u64,
+    /// Ticks of schedules that were skipped, since the last one had not ended.
+    pub skipped: u64,
 }
 
 /// [`Summary`] in the making. Relaxed order: independent counters.
@@ -33,6 +35,7 @@ pub(super) struct Totals {
     lost: AtomicU64,
     released: AtomicU64,
     refused: AtomicU64,
+    skipped: AtomicU64,
 }
 
 impl Totals {
@@ -60,6 +63,10 @@ impl Totals {
         }
     }
 
+    pub(super) fn skipped(&self) {
+        self.skipped.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(super) fn summary(&self) -> Summary {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Summary {
@@ -70,6 +77,7 @@ impl Totals {
             lost: get(&self.lost),
             released: get(&self.released),
             refused: get(&self.refused),
+            skipped: get(&self.skipped),
         }
     }
 }

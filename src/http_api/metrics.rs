@@ -278,6 +278,11 @@ fn encode_host(out: &mut Encoder<'_>, host: &HostNumbers) -> fmt::Result {
             "Calls of handlers that were refused",
             summary.refused,
         ),
+        (
+            "ticks_skipped",
+            "Ticks of schedules skipped because the last one had not ended",
+            summary.skipped,
+        ),
     ] {
         out.counter(name, help, count)?;
     }

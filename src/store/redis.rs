@@ -50,6 +50,7 @@ mod scripts;
 mod send;
 mod server_info;
 mod settle;
+mod ticks;
 mod transfer;
 mod transport;
 mod wake;

@@ -44,6 +44,7 @@ mod retention;
 mod send;
 mod settle;
 mod thread;
+mod ticks;
 mod transaction;
 mod transfer;
 mod turn;

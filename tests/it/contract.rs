@@ -23,6 +23,7 @@ mod limits;
 mod manage;
 mod send;
 pub(crate) mod settle;
+mod ticks;
 pub(crate) mod tools;
 mod transfer;
 
@@ -190,6 +191,9 @@ macro_rules! contract {
                 manage: an_edited_redrive_is_a_new_message_and_keeps_the_dead_letter,
                 manage: a_deleted_dead_letter_is_gone,
                 manage: dead_letters_past_their_retention_are_named,
+                ticks: a_tick_is_one_message_whoever_sends_it,
+                ticks: nothing_is_sent_of_a_paused_schedule,
+                ticks: a_tick_is_skipped_until_the_last_one_has_ended,
                 audit: an_audit_of_what_is_right_finds_nothing_and_changes_nothing,
                 transfer: what_leaves_is_out_of_reach_until_it_has_gone,
                 transfer: what_arrives_is_out_of_reach_until_it_has_come,

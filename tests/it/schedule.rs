@@ -266,6 +266,7 @@ fn each_mistake_in_a_schedule_is_told() {
         "name = \"x\"\nevery = \"1ms\"",
         "name = \"x\"\nevery = \"5m\"\ntimezone = \"Europe/Bonn\"",
         "name = \"x\"\nevery = \"5m\"\nmissed = \"some\"",
+        "name = \"x\"\nevery = \"5m\"\noverlap = \"queue\"",
         "name = \"x\"\nevery = \"5m\"\nmissed = \"all\"",
         "name = \"x\"\nevery = \"5m\"\nsince = \"monday\"",
         "name = \"x\"\nevery = \"5m\"\ncatch-up = \"400d\"",
@@ -325,4 +326,179 @@ fn the_message_of_a_schedule_is_sent_when_an_operator_asks_for_it() {
         );
         assert_eq!(stats(&store, "reports")["ready"], 2);
     }
+}
+
+/// The settings of a store with these queues.
+fn settings(folder: &Path, store: &str, queues: &str) -> String {
+    let of_store = if store.contains("://") { "redis" } else { "db" };
+    let config = folder.join("dqhost.toml");
+    fs::write(&config, format!("{of_store} = {store:?}\n{queues}")).unwrap();
+    // A file that is asked for its state has to be there.
+    run(Some(store), &["send", "x", "-q", "nobody"], 0);
+    config.display().to_string()
+}
+
+fn with_each_store(check: impl Fn(&Path, &str)) {
+    let server = RedisServer::start();
+    let folder = TempDir::new().unwrap();
+    check(folder.path(), &server.url());
+    let file = folder.path().join("jobs.db").display().to_string();
+    check(folder.path(), &file);
+}
+
+/// What `dqhost schedule list` says of the only schedule of `q`.
+fn listed(config: &str) -> Value {
+    let args = ["schedule", "list", "--json", "-q", "q", "--config", config];
+    serde_json::from_str(&stdout(&run(None, &args, 0))).unwrap()
+}
+
+#[test]
+fn a_tick_is_skipped_while_the_last_one_runs_on_any_host() {
+    with_each_store(|folder, store| {
+        let sleeper = guest("sleeper").display().to_string();
+        let queues = format!(
+            "handler = {sleeper:?}\ntimeout = \"3h\"\n[queue.q]\n[[queue.q.schedule]]\n\
+             name = \"often\"\nevery = \"50ms\"\npayload = \"3600000\"\noverlap = \"skip\"\n"
+        );
+        let config = settings(folder, store, &queues);
+        let _hosts = Hosts::start(config.clone(), 2);
+        let mut skipped = 0;
+        for round in 1..=3 {
+            eventually("ticks are skipped while one runs", || {
+                let is_running = stats(store, "q")["unack"] == 1;
+                let now = number(&listed(&config)["skipped"]);
+                (is_running && now >= skipped + 3).then_some(())
+            });
+            let now = stats(store, "q");
+            assert_eq!(number(&now["totals"]["sent"]), round, "{now}");
+            let args = ["list", "unack", "-q", "q", "--json"];
+            let running: Value =
+                serde_json::from_str(stdout(&run(Some(store), &args, 0)).trim()).unwrap();
+            let id = running["id"].as_str().unwrap();
+            skipped = number(&listed(&config)["skipped"]);
+            run(Some(store), &["cancel", "--kill", id, "-q", "q"], 0);
+        }
+        let text = stdout(&run(None, &["schedule", "list", "--config", &config], 0));
+        assert!(text.contains("q often: Every 50ms, "), "{text}");
+        assert!(text.contains(" ticks skipped\n"), "{text}");
+    });
+}
+
+/// The ticks of the messages that wait in `q`, in order, as unix milliseconds.
+fn waiting_ticks(store: &str) -> Vec<i64> {
+    let args = ["list", "ready", "-q", "q", "--json", "--limit", "100000"];
+    let listed = stdout(&run(Some(store), &args, 0));
+    let tick = |line: &str| {
+        let record: Value = serde_json::from_str(line).unwrap();
+        let tick: Timestamp = record["headers"][1][1].as_str().unwrap().parse().unwrap();
+        tick.as_millisecond()
+    };
+    let mut ticks: Vec<i64> = listed.lines().map(tick).collect();
+    ticks.sort_unstable();
+    ticks
+}
+
+/// Pauses and resumes the schedule of `q`, whose messages wait, under two hosts. Returns the ticks that were
+/// sent before, those after, and a time in the pause.
+fn pause_and_resume(folder: &Path, store: &str, missed: &str) -> (Vec<i64>, Vec<i64>, i64) {
+    let noop = guest("noop").display().to_string();
+    let queues = format!(
+        "handler = {noop:?}\n[queue.q]\n[[queue.q.schedule]]\nname = \"s\"\nevery = \"100ms\"\n\
+         {missed}\n[queue.other]\n[[queue.other.schedule]]\nname = \"s\"\nevery = \"100ms\"\n"
+    );
+    let config = settings(folder, store, &queues);
+    let config = config.as_str();
+    run(Some(store), &["pause", "-q", "q", "--create"], 0);
+    let mut hosts = Hosts::start(config.to_owned(), 2);
+    let handled_elsewhere = || number(&stats(store, "other")["totals"]["acked"]);
+    eventually("ticks are sent", || {
+        (number(&stats(store, "q")["ready"]) > 1).then_some(())
+    });
+    let of = |verb: &str, code| {
+        let args = ["schedule", verb, "s", "-q", "q", "--config", config];
+        stdout(&run(None, &args, code))
+    };
+    assert_eq!(of("pause", 0), "q s is paused\n");
+    let before = waiting_ticks(store);
+    for host in 0..2 {
+        // Those of the other queue go on meanwhile, also by a host that begins now.
+        hosts.replace(host);
+        let handled = handled_elsewhere();
+        eventually("other ticks are handled", || {
+            (handled_elsewhere() >= handled + 5).then_some(())
+        });
+        assert_eq!(waiting_ticks(store), before);
+    }
+    let shown = listed(config);
+    assert_eq!(
+        (&shown["paused"], &shown["skipped"]),
+        (&true.into(), &0.into())
+    );
+    let text = stdout(&run(
+        None,
+        &["schedule", "list", "-q", "q", "--config", config],
+        0,
+    ));
+    assert!(
+        text.starts_with("q s: Every 100ms, paused since "),
+        "{text}"
+    );
+    assert_eq!(text.lines().count(), 1);
+    let in_pause = now().as_millisecond();
+    assert_eq!(of("resume", 0), "q s goes on\n");
+    eventually("ticks are sent again", || {
+        let ticks = waiting_ticks(store);
+        let new = ticks.iter().filter(|tick| **tick > in_pause).count();
+        (new >= 3).then_some(())
+    });
+    assert_eq!(listed(config)["paused"], false);
+    drop(hosts);
+    let mut after = waiting_ticks(store);
+    after.retain(|tick| !before.contains(tick));
+    (before, after, in_pause)
+}
+
+#[test]
+fn ticks_of_a_pause_are_left_out_if_missed_ticks_are() {
+    with_each_store(|folder, store| {
+        let (_, after, in_pause) = pause_and_resume(folder, store, "");
+        assert!(
+            after.iter().all(|tick| *tick > in_pause),
+            "{after:?} {in_pause}"
+        );
+    });
+}
+
+#[test]
+fn ticks_of_a_pause_are_made_up_for_if_missed_ticks_are() {
+    with_each_store(|folder, store| {
+        let missed = format!("missed = \"all\"\nmissed-max = 1000\nsince = \"{}\"", now());
+        let (mut before, after, _) = pause_and_resume(folder, store, &missed);
+        before.extend(after);
+        let gaps = before.windows(2).filter(|two| two[1] - two[0] != 100);
+        assert_eq!(gaps.count(), 0, "{before:?}");
+    });
+}
+
+#[test]
+fn only_a_schedule_of_the_settings_is_paused() {
+    let folder = file("name = \"daily\"\ncron = \"0 8 * * *\"");
+    let paused = |args: &[&str], code| {
+        let mut command = dqhost(None, &[&["schedule", "pause"], args].concat());
+        expect(command.current_dir(folder.path()).output().unwrap(), code)
+    };
+    let refused = stderr(&paused(&["weekly", "-q", "q"], 2));
+    assert!(
+        refused.contains("queue q has no schedule weekly: it has daily"),
+        "{refused}"
+    );
+    let refused = stderr(&paused(&["daily", "-q", "r"], 2));
+    assert!(refused.contains("dqhost.toml has none for it"), "{refused}");
+    // The store need not be there yet.
+    let done: Value =
+        serde_json::from_str(&stdout(&paused(&["daily", "-q", "q", "--json"], 0))).unwrap();
+    assert_eq!(
+        done,
+        serde_json::json!({"queue": "q", "schedule": "daily", "paused": true})
+    );
 }

@@ -12,7 +12,7 @@ use super::with_defaults;
 use crate::cli::send::header;
 use crate::cli::{number, payload, time};
 use crate::message::{PAYLOAD_MAX_DEFAULT, QueueName, RETRIES_MAX, expiry};
-use crate::schedule::{self, Missed, Schedule, Timing};
+use crate::schedule::{self, Missed, Overlap, Schedule, Timing};
 
 /// The shortest period. What has to happen more often is not worth a message.
 const PERIOD_MIN: Duration = Duration::from_millis(50);
@@ -59,6 +59,15 @@ pub(super) struct ScheduleArgs {
     /// Send no tick before this time
     #[arg(long, value_name = "TIME", value_parser = since)]
     since: Option<Timestamp>,
+    /// Choose what becomes of a tick while the last one has not ended
+    #[arg(long, value_name = "POLICY", default_value = "run")]
+    overlap: OverlapArg,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum OverlapArg {
+    Run,
+    Skip,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -171,6 +180,10 @@ impl ScheduleArgs {
             },
             catch_up: self.catch_up,
             since: self.since,
+            overlap: match self.overlap {
+                OverlapArg::Run => Overlap::Run,
+                OverlapArg::Skip => Overlap::Skip,
+            },
             payload: self.payload.clone(),
             headers,
             retries: self.retries.unwrap_or(retries),

@@ -25,7 +25,7 @@ pub(super) const HOLDERS: [(&str, &str); 8] = [
 ];
 
 /// The others, whose type is known.
-const OTHERS: [(&str, &str); 20] = [
+const OTHERS: [(&str, &str); 21] = [
     ("dedup", "zset"),
     ("hosts", "zset"),
     ("hosts:info", "hash"),
@@ -44,6 +44,7 @@ const OTHERS: [(&str, &str); 20] = [
     ("limited:holders", "hash"),
     ("limited:turns", "zset"),
     ("limited:run", "string"),
+    ("schedules", "hash"),
     ("moving:was", "hash"),
     ("moving:peer", "hash"),
 ];
@@ -251,6 +252,8 @@ pub(super) struct Keys {
     pub limited_turns: String,
     /// string: key that has the oldest of ready, and how many.
     pub limited_run: String,
+    /// hash: name of a schedule -> whether it is paused, and its last tick.
+    pub schedules: String,
     /// zset: host id -> last heartbeat.
     pub hosts: String,
     /// hash: host id -> what it says of itself.
@@ -297,6 +300,7 @@ impl Keys {
             "limited:holders" => |k| &k.limited_holders,
             "limited:turns" => |k| &k.limited_turns,
             "limited:run" => |k| &k.limited_run,
+            "schedules" => |k| &k.schedules,
             "hosts" => |k| &k.hosts,
             "hosts:info" => |k| &k.hosts_info,
             _ => return None,
@@ -345,6 +349,7 @@ impl Keys {
             limited_holders: key("limited:holders"),
             limited_turns: key("limited:turns"),
             limited_run: key("limited:run"),
+            schedules: key("schedules"),
             hosts: key("hosts"),
             hosts_info: key("hosts:info"),
             listeners: key("listeners"),

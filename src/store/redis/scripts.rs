@@ -130,6 +130,7 @@ macro_rules! scripts {
 
 scripts! {
     SEND = "send";
+    TICK = "tick";
     LOCATE = "locate";
     PENDING_TO_READY = "pending_to_ready";
     ADOPT = "adopt";
@@ -152,6 +153,7 @@ scripts! {
     CANCEL = "cancel";
     RESCHEDULE = "reschedule";
     PAUSE = "pause";
+    PAUSE_SCHEDULE = "pause_schedule";
     REDRIVE = "redrive";
     REDRIVE_EDITED = "redrive_edited";
     DELETE_DEAD = "delete_dead";

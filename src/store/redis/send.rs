@@ -12,12 +12,12 @@ use super::{MessageId, NewMessage, QueueName, RedisStore, Sent, StoreResult, scr
 use crate::store::common::send_steps;
 
 /// What `send` says of a message that it has not sent, since somebody has to look where its id is.
-const LOOK_FIRST: i64 = -1;
+pub(super) const LOOK_FIRST: i64 = -1;
 
 /// Ids that are looked for in one request, so that it ends well within a request's time limit.
 const LOOKS_MAX: usize = 20;
 
-fn locate(k: &Keys, id: &MessageId) -> Cmd {
+pub(super) fn locate(k: &Keys, id: &MessageId) -> Cmd {
     let mut command = scripts::LOCATE.call_ro(k, scripts::NO_MORE);
     command.arg(id.as_str());
     command

@@ -29,7 +29,7 @@ const APPLICATION_ID: i32 = 0x6471_686f;
 const SCHEMA: &str = include_str!("schema.sql");
 
 /// What makes a file of schema 1 one of schema 2, and so on. The whole of them leads to [`SCHEMA`].
-const MIGRATIONS: [&str; 7] = [
+const MIGRATIONS: [&str; 8] = [
     include_str!("migrations/2.sql"),
     include_str!("migrations/3.sql"),
     include_str!("migrations/4.sql"),
@@ -37,6 +37,7 @@ const MIGRATIONS: [&str; 7] = [
     include_str!("migrations/6.sql"),
     include_str!("migrations/7.sql"),
     include_str!("migrations/8.sql"),
+    include_str!("migrations/9.sql"),
 ];
 
 /// The most bytes that the write-ahead log keeps once its content is in the file.

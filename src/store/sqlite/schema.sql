@@ -81,6 +81,17 @@ CREATE TABLE dedup (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX dedup_until ON dedup (queue, until_ms);
 
+-- Schedules that are paused, or whose ticks do not overlap.
+CREATE TABLE schedules (
+  queue      INTEGER NOT NULL REFERENCES queues,
+  name       TEXT NOT NULL,
+  paused_ms  INTEGER NOT NULL,          -- since when it is paused, or 0
+  resumed_ms INTEGER NOT NULL,          -- when the last pause ended, or 0
+  skipped    INTEGER NOT NULL,          -- ticks that were skipped
+  last       TEXT NOT NULL,             -- id of the last tick that was sent, or nothing
+  PRIMARY KEY (queue, name)
+) STRICT, WITHOUT ROWID;
+
 -- What the limits of a queue remember.
 CREATE TABLE limits (
   queue INTEGER NOT NULL REFERENCES queues,

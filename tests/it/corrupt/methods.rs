@@ -138,6 +138,17 @@ pub(super) async fn steer(store: &dyn Store, queue: &QueueName, ids: &[MessageId
         store.delete_dead(queue, &ids[..ids.len() / 2]).await,
     );
     check("cancel", store.cancel(queue, ids).await);
+    let tick = dqhost::store::Tick {
+        schedule: "s".to_owned(),
+        message: dqhost::message::NewMessage::new("x"),
+        may_overlap: false,
+    };
+    check("send_ticks", store.send_ticks(queue, &[tick]).await);
+    check(
+        "set_schedule_paused",
+        store.set_schedule_paused(queue, "s", true).await,
+    );
+    check("schedules", store.schedules(queue).await);
     check("kill", store.kill(queue, ids).await);
     let told = (ended("a", End::Died), SHORT);
     check("keep ended", store.keep_ended(queue, &[told], 3).await);

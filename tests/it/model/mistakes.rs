@@ -13,7 +13,8 @@ use dqhost::store::prelude::*;
 use dqhost::store::{
     Advanced, Audit, AuditReport, Cancelled, Counts, DueAhead, Ended, EventBuffer, EventStream,
     HostInfo, LimitedReservation, Limits, Overview, Page, Peer, Redriven, ReportCounts,
-    Rescheduled, Reservation, Retention, SeenHost, Settled, Settlement, StoreResult, Subscription,
+    Rescheduled, Reservation, Retention, ScheduleState, SeenHost, Settled, Settlement, StoreResult,
+    Subscription, Tick, TickSent,
 };
 
 use super::run::World;
@@ -436,6 +437,28 @@ impl Manage for Mistaken {
 
     async fn delete_dead(&self, queue: &QueueName, ids: &[MessageId]) -> StoreResult<Vec<bool>> {
         self.inner.delete_dead(queue, ids).await
+    }
+}
+
+#[async_trait]
+impl SendTicks for Mistaken {
+    async fn send_ticks(&self, queue: &QueueName, ticks: &[Tick]) -> StoreResult<Vec<TickSent>> {
+        self.inner.send_ticks(queue, ticks).await
+    }
+
+    async fn set_schedule_paused(
+        &self,
+        queue: &QueueName,
+        schedule: &str,
+        paused: bool,
+    ) -> StoreResult<()> {
+        self.inner
+            .set_schedule_paused(queue, schedule, paused)
+            .await
+    }
+
+    async fn schedules(&self, queue: &QueueName) -> StoreResult<Vec<ScheduleState>> {
+        self.inner.schedules(queue).await
     }
 }
 
