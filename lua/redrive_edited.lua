@@ -30,12 +30,13 @@ if not redis.call('ZSCORE', KEYS[1], old) then return 0 end
 if redis.call('EXISTS', KEYS[8]) == 1 then return 1 end
 local tries = redis.call('HGET', KEYS[4], old)
 local extra = headers_of(redis.call('HGET', headers, old))
+local redrives = redrives_of(redis.call('HGET', history, old))
 redis.call('LLEN', ready)
-for _, key in ipairs({counts, history, stats}) do redis.call('HLEN', key) end
+for _, key in ipairs({counts, stats}) do redis.call('HLEN', key) end
 
 redis.call('SET', KEYS[8], ARGV[6])
 redis.call('HSET', counts, new, budget_of(tries, ARGV[2], ARGV[3]))
-redis.call('HSET', history, new, origin(old, now_ms))
+redis.call('HSET', history, new, origin(old, now_ms, redrives))
 if extra then redis.call('HSET', headers, new, extra) end
 redis.call('LPUSH', ready, new)
 redis.pcall('HINCRBY', stats, 'redriven', 1)

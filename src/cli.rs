@@ -362,7 +362,7 @@ async fn dispatch(
         Some(Command::Reload(args)) => running::reload(&args),
         Some(Command::Backup(args)) => backup::backup(args).await,
         Some(Command::Doctor(args)) => doctor::doctor(args).await,
-        Some(Command::Dead(command)) => dead::dead(command).await,
+        Some(Command::Dead(command)) => dead::dead(command, config).await,
     }
 }
 

@@ -28,7 +28,7 @@ pub use self::prefix::{
 };
 pub use self::query::{Query, QueryResult, Searched};
 pub use self::reason::{group_of, reason_of};
-pub use self::redrive_to::redrive_to;
+pub use self::redrive_to::{RedriveCap, redrive_to};
 pub use self::scan::dead_ids;
 pub use self::walk::{Match, WHOLE_PAYLOAD, Walk, matching};
 pub use crate::host::{InFlightDelivery, Quantiles, QueueReport, Stage, Summary};
@@ -167,6 +167,8 @@ pub enum Bulk {
         retries: Option<u32>,
         /// Messages a second at most.
         rate: Option<u32>,
+        /// Which are refused because of how often they were redriven.
+        cap: RedriveCap,
     },
     /// Remove each for good.
     Delete,
@@ -177,6 +179,7 @@ impl Bulk {
     pub const REDRIVE: Self = Self::Redrive {
         retries: None,
         rate: None,
+        cap: RedriveCap::OfQueue,
     };
 }
 

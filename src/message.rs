@@ -305,7 +305,14 @@ pub enum HistoryEntry {
         redriven_from: String,
         /// Unix milliseconds.
         at_ms: u64,
+        /// How often the message was redriven, this time included. An earlier version did not count.
+        #[serde(default = "once")]
+        redrives: u32,
     },
+}
+
+fn once() -> u32 {
+    1
 }
 
 /// Where a message is. Each state says how a message enters it, how it leaves, and who repairs it
@@ -388,6 +395,15 @@ pub struct Record {
 }
 
 impl Record {
+    /// How often it was redriven, under whatever ids. The first line of its history says so.
+    #[must_use]
+    pub fn redrives(&self) -> u32 {
+        match self.history.first() {
+            Some(HistoryEntry::Redriven { redrives, .. }) => *redrives,
+            _ => 0,
+        }
+    }
+
     /// The last failed attempt, if there was one.
     #[must_use]
     pub fn last_attempt(&self) -> Option<&Attempt> {

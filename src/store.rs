@@ -27,6 +27,7 @@ pub mod move_queue;
 mod notifier;
 mod operation;
 pub mod redis;
+mod redrive;
 mod report;
 mod retention;
 mod schedule;
@@ -48,6 +49,7 @@ pub use self::limits::{
 pub use self::move_queue::Peer;
 pub use self::notifier::Subscription;
 pub use self::operation::{Operation, Side};
+pub use self::redrive::Redrive;
 pub use self::report::{
     Audit, AuditReport, Cancelled, Counts, Discovered, FAILED_SAMPLE_MAX, FINDING_SAMPLES_MAX,
     FailedAt, FailedSample, FindingKind, Findings, HOST_SILENCE, HostInfo, Overview, Redriven,

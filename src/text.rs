@@ -109,6 +109,16 @@ pub fn human_duration(duration: Duration) -> String {
     }
 }
 
+/// `once`, `twice`, `3 times`.
+#[must_use]
+pub fn times(number: u32) -> String {
+    match number {
+        1 => "once".to_owned(),
+        2 => "twice".to_owned(),
+        number => format!("{number} times"),
+    }
+}
+
 /// A number of messages in at most five places, rounded down: `12345`, `123k`, `4.5M`, `18E`.
 #[must_use]
 pub fn short_number(number: u64) -> String {
@@ -242,6 +252,10 @@ mod tests {
         assert_eq!(short, ["7", "99999", "123k", "4.5M", "123M"]);
         let short = [999_999_999, 1_000_000_000, 88_800_000_000_000, u64::MAX].map(short_number);
         assert_eq!(short, ["999M", "1.0G", "88.8T", "18.4E"]);
+        assert_eq!(
+            [0, 1, 2, 3].map(times),
+            ["0 times", "once", "twice", "3 times"]
+        );
         let numbers = [0, 999, 1000, 1_234_567].map(grouped);
         assert_eq!(numbers, ["0", "999", "1,000", "1,234,567"]);
         let words = ["a/b.db", "", "a b", "it's"].map(shell_word);

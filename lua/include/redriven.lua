@@ -16,7 +16,18 @@ local function headers_of(text)
   return kept ~= '[]' and kept
 end
 
--- The first line of its history.
-local function origin(old, now)
-  return string.format('{"redriven_from":%s,"at_ms":%.0f}', cjson.encode(old), now)
+-- How often the dead letter with this history was redriven: its first line says so, if it is an origin.
+local function redrives_of(lines)
+  local first = string.match(lines or '', '^[^\n]*')
+  if not string.find(first, '"redriven_from"', 1, true) then return 0 end
+  local ok, entry = pcall(cjson.decode, first)
+  if not ok or type(entry) ~= 'table' or type(entry.redriven_from) ~= 'string' then return 0 end
+  -- An earlier version did not count.
+  local number = tonumber(entry.redrives or 1) or 1
+  return number >= 0 and number < 4294967295 and math.floor(number) or 0
+end
+
+-- The first line of its history. redrives: how often its message was redriven before.
+local function origin(old, now, redrives)
+  return string.format('{"redriven_from":%s,"at_ms":%.0f,"redrives":%.0f}', cjson.encode(old), now, redrives + 1)
 end

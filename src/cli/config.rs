@@ -294,6 +294,17 @@ impl Config {
             .collect()
     }
 
+    /// How often a message of this queue may be redriven, as the file says.
+    pub(super) fn max_redrives(&self, queue: &QueueName) -> Option<u32> {
+        let file = self.file.as_ref()?;
+        let table = file.queue(queue).map_or(&[][..], |table| &table.settings);
+        let is_it = |one: &&Setting| one.key.id() == "max_redrives";
+        let top = || file.settings.iter().find(is_it);
+        let found = table.iter().find(is_it).or_else(top)?;
+        // The file was checked when it was read.
+        found.values.first()?.parse().ok()
+    }
+
     /// What holds for one queue: the flags, the environment, its table, and the top of the file.
     pub(super) fn of_queue(&self, queue: &QueueName) -> Result<(UpArgs, TableArgs), clap::Error> {
         let matches = self.matches(Some(queue))?;

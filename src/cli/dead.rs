@@ -5,6 +5,7 @@ use std::io;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use super::config::Config;
 use super::dead_try::{TryArgs, dead_try};
 use super::list::show_page;
 use super::open::Missing;
@@ -12,9 +13,9 @@ use super::outcome::{ChangeArgs, Not, Outcomes, Verb, not_dead};
 use super::page::PageArgs;
 use super::which::{Meant, Place, WhichDead};
 use super::{Exit, QueueArg, StoreArgs, Usage, log, number, open, payload};
-use crate::control::{is_known, pace, redrive_to};
+use crate::control::{RedriveCap, is_known, pace, redrive_to};
 use crate::message::{MessageId, PAYLOAD_MAX_DEFAULT, QueueName, RETRIES_MAX, State};
-use crate::store::{BATCH_MAX, Redriven};
+use crate::store::{BATCH_MAX, Redrive, Redriven};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum DeadCommand {
@@ -53,6 +54,16 @@ pub(super) struct How {
     /// Give text, @FILE for the bytes of a file, or - for stdin.
     #[arg(long, value_name = "PAYLOAD", conflicts_with_all = ["all", "filter", "rate"])]
     pub payload: Option<String>,
+    /// Leave dead letters that were redriven N times
+    ///
+    /// A message is counted under whatever ids it is sent again; `dqhost get` shows the count. The default is
+    /// the `max-redrives` of the queue in dqhost.toml.
+    #[arg(long, value_name = "N", env = "DQHOST_MAX_REDRIVES", hide_short_help = true,
+        value_parser = number::from::<u32>(0..=u32::MAX.into()))]
+    pub max_redrives: Option<u32>,
+    /// Redrive also those that were redriven too often
+    #[arg(long, hide_short_help = true)]
+    pub force: bool,
 }
 
 #[derive(Debug, Args)]
@@ -93,18 +104,29 @@ pub(super) struct DeleteArgs {
     store: StoreArgs,
 }
 
-pub(super) async fn dead(command: DeadCommand) -> anyhow::Result<Exit> {
+impl How {
+    /// Which dead letters are refused because of how often they were redriven.
+    pub(super) fn cap(&self) -> RedriveCap {
+        match (self.force, self.max_redrives) {
+            (true, _) => RedriveCap::None,
+            (false, Some(max)) => RedriveCap::At(max),
+            (false, None) => RedriveCap::OfQueue,
+        }
+    }
+}
+
+pub(super) async fn dead(command: DeadCommand, config: &Config) -> anyhow::Result<Exit> {
     match command {
         DeadCommand::List(args) => {
             show_page(&args.store, &args.queue.queue, State::Dead, args.page).await
         }
-        DeadCommand::Try(args) => dead_try(args).await,
-        DeadCommand::Redrive(args) => redrive(args).await,
+        DeadCommand::Try(args) => dead_try(args, config).await,
+        DeadCommand::Redrive(args) => redrive(args, config).await,
         DeadCommand::Delete(args) => delete(args).await,
     }
 }
 
-async fn redrive(args: RedriveArgs) -> anyhow::Result<Exit> {
+async fn redrive(args: RedriveArgs, config: &Config) -> anyhow::Result<Exit> {
     log::to_stderr("warn", false)?;
     let store = open::store(&args.store, Missing::Refuse).await?;
     let queue = &args.queue.queue;
@@ -117,7 +139,7 @@ async fn redrive(args: RedriveArgs) -> anyhow::Result<Exit> {
     if let Some(payload) = &args.how.payload {
         let bytes = edited(&meant, payload).await?;
         if args.change.dry_run {
-            redrive_dry(place, meant, true, &mut outcomes).await?;
+            redrive_dry(place, meant, None, &mut outcomes).await?;
         } else {
             let retries = args.how.retries;
             for id in place.ids(meant, &[State::Dead]).await? {
@@ -130,8 +152,12 @@ async fn redrive(args: RedriveArgs) -> anyhow::Result<Exit> {
     if let Some(to) = &args.to {
         check_target(place, to, args.create).await?;
     }
+    let how = Redrive {
+        retries: args.how.retries,
+        max_redrives: args.how.cap().max_redrives(|| config.max_redrives(queue)),
+    };
     if args.change.dry_run {
-        redrive_dry(place, meant, false, &mut outcomes).await?;
+        redrive_dry(place, meant, Some(how), &mut outcomes).await?;
         return Ok(outcomes.exit());
     }
     let ids = place.ids(meant, &[State::Dead]).await?;
@@ -140,10 +166,9 @@ async fn redrive(args: RedriveArgs) -> anyhow::Result<Exit> {
         if at > 0 {
             tokio::time::sleep(pause).await;
         }
-        let retries = args.how.retries;
         let answers = match &args.to {
-            Some(to) => redrive_to(&*store, (queue, to), ids, retries).await?,
-            None => store.redrive(queue, ids, retries).await?,
+            Some(to) => redrive_to(&*store, (queue, to), ids, how).await?,
+            None => store.redrive(queue, ids, how).await?,
         };
         for (id, answer) in ids.iter().zip(answers) {
             redriven(&mut outcomes, id, answer)?;
@@ -176,18 +201,22 @@ async fn edited(meant: &Meant, payload: &str) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Says which would be put back, with their own payloads or another.
+/// Says which would be put back: with their own payloads, or with another without `how`.
 async fn redrive_dry(
     place: Place<'_>,
     meant: Meant,
-    has_payload: bool,
+    how: Option<Redrive>,
     outcomes: &mut Outcomes<'_>,
 ) -> anyhow::Result<()> {
     for (id, found) in place.found(meant, &[State::Dead]).await? {
         let is_missing = found.as_ref().is_some_and(|found| found.is_missing);
+        let redrives = found.as_ref().map_or(0, |found| found.redrives);
         match not_dead(found.as_ref()) {
             Some(why) => outcomes.not(&id, why)?,
-            None if is_missing && !has_payload => outcomes.not(&id, Not::PayloadMissing)?,
+            None if is_missing && how.is_some() => outcomes.not(&id, Not::PayloadMissing)?,
+            None if how.is_some_and(|how| how.refuses(redrives)) => {
+                outcomes.not(&id, Not::RedrivenTooOften(redrives))?;
+            }
             None => outcomes.done(&id, "", Value::Null)?,
         }
     }
@@ -200,6 +229,7 @@ fn redriven(outcomes: &mut Outcomes<'_>, id: &MessageId, answer: Redriven) -> io
         Redriven::As(new) => outcomes.done(id, &format!(" -> {new}"), json!({"new_id": new})),
         Redriven::Unknown => outcomes.not(id, Not::Found),
         Redriven::PayloadMissing => outcomes.not(id, Not::PayloadMissing),
+        Redriven::TooOften(redrives) => outcomes.not(id, Not::RedrivenTooOften(redrives)),
     }
 }
 

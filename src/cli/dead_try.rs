@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 
+use super::config::Config;
 use super::open::{self, Missing};
 use super::outcome::how_much;
 use super::run::calls;
@@ -16,7 +17,7 @@ use crate::control::call_of;
 use crate::message::{MessageId, QueueName, State};
 use crate::runtime::{Handler, Report};
 use crate::store::address::Endpoints;
-use crate::store::{Redriven, Store};
+use crate::store::{Redrive, Redriven, Store};
 use crate::text::printable;
 use crate::verdict::Outcome;
 
@@ -60,7 +61,7 @@ impl Tried {
     }
 }
 
-pub(super) async fn dead_try(args: TryArgs) -> anyhow::Result<Exit> {
+pub(super) async fn dead_try(args: TryArgs, config: &Config) -> anyhow::Result<Exit> {
     log::to_stderr("warn", false)?;
     // The handler reaches the store no more than it would in a host.
     let endpoints = Endpoints::default();
@@ -75,6 +76,10 @@ pub(super) async fn dead_try(args: TryArgs) -> anyhow::Result<Exit> {
         store: &*store,
         queue,
     };
+    let how = Redrive {
+        retries: None,
+        max_redrives: config.max_redrives(queue),
+    };
     let ids = place.ids(args.which.meant(), &[State::Dead]).await?;
     let (mut acked, all) = (0, ids.len());
     for id in ids {
@@ -82,7 +87,7 @@ pub(super) async fn dead_try(args: TryArgs) -> anyhow::Result<Exit> {
         if tried.is_acked() {
             acked += 1;
             if args.redrive {
-                tried.redriven = Some(redrive(&*store, queue, &tried.id).await?);
+                tried.redriven = Some(redrive(&*store, queue, &tried.id, how).await?);
             }
         }
         if args.json {
@@ -121,11 +126,13 @@ async fn redrive(
     store: &dyn Store,
     queue: &QueueName,
     id: &MessageId,
+    how: Redrive,
 ) -> anyhow::Result<Result<MessageId, &'static str>> {
-    let mut answers = store.redrive(queue, std::slice::from_ref(id), None).await?;
+    let mut answers = store.redrive(queue, std::slice::from_ref(id), how).await?;
     Ok(match answers.pop() {
         Some(Redriven::As(new)) => Ok(new),
         Some(Redriven::PayloadMissing) => Err("its payload is missing from the store"),
+        Some(Redriven::TooOften(_)) => Err("it was redriven as often as its queue allows"),
         Some(Redriven::Unknown) | None => Err("it is no dead letter any more"),
     })
 }

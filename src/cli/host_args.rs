@@ -121,6 +121,13 @@ pub(super) struct DeliveryArgs {
     #[arg(long, value_name = "N", env = "DQHOST_DEAD_MAX",
         value_parser = number::from::<u32>(0..=u32::MAX.into()))]
     pub dead_max: Option<u32>,
+    /// Redrive a message so often at most, unless forced
+    ///
+    /// It holds for the dashboard and the HTTP API of this host. In dqhost.toml, it also holds for
+    /// `dqhost dead redrive`, which has --force.
+    #[arg(long, value_name = "N", env = "DQHOST_MAX_REDRIVES", hide_short_help = true,
+        value_parser = number::from::<u32>(0..=u32::MAX.into()))]
+    pub max_redrives: Option<u32>,
     /// Keep how so many messages ended, the latest of each queue
     ///
     /// `dqhost get ID` and `dqhost list ended` show it. With 0 this host keeps nothing of the kind.

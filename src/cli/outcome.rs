@@ -9,7 +9,7 @@ use super::Exit;
 use super::print::json_line;
 use crate::control::Match;
 use crate::message::{MessageId, QueueName, State};
-use crate::text::{grouped, printable};
+use crate::text::{grouped, printable, times};
 
 /// How messages are changed, and what is printed of it.
 #[derive(Debug, Clone, Copy, Args)]
@@ -29,6 +29,8 @@ pub(super) enum Not {
     /// No message of this id is in a state for it.
     Found,
     PayloadMissing,
+    /// So many times already.
+    RedrivenTooOften(u32),
 }
 
 impl Not {
@@ -37,6 +39,7 @@ impl Not {
             Self::InFlight => "in-flight",
             Self::Found => "not-found",
             Self::PayloadMissing => "payload-missing",
+            Self::RedrivenTooOften(_) => "redriven-too-often",
         }
     }
 }
@@ -132,7 +135,11 @@ impl<'a> Outcomes<'a> {
     pub(super) fn not(&mut self, id: &MessageId, why: Not) -> io::Result<()> {
         self.asked += 1;
         if self.change.json {
-            return self.json(id, why.outcome(), Value::Null);
+            let fields = match why {
+                Not::RedrivenTooOften(redrives) => json!({"redrives": redrives}),
+                _ => Value::Null,
+            };
+            return self.json(id, why.outcome(), fields);
         }
         let (id, did) = (printable(id.as_str()), self.verb.done);
         match (why, self.verb.to) {
@@ -147,6 +154,11 @@ impl<'a> Outcomes<'a> {
             (Not::PayloadMissing, _) => {
                 tell!("{id} is not {did}: its payload is missing from the store");
             }
+            (Not::RedrivenTooOften(redrives), _) => tell!(
+                "{id} is not {did}: it was redriven {} already; --force or a higher --max-redrives goes \
+                 over it",
+                times(redrives)
+            ),
         }
         Ok(())
     }

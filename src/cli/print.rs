@@ -80,6 +80,9 @@ pub(super) fn record(record: &Record) -> io::Result<()> {
     }
     writeln!(out, "attempts      {}", record.attempts)?;
     writeln!(out, "retries left  {}", record.retries_left)?;
+    if record.redrives() > 0 {
+        writeln!(out, "redrives      {}", record.redrives())?;
+    }
     for (key, value) in &record.headers {
         writeln!(out, "header        {}={}", printable(key), printable(value))?;
     }
@@ -94,6 +97,7 @@ pub(super) fn record(record: &Record) -> io::Result<()> {
             HistoryEntry::Redriven {
                 redriven_from,
                 at_ms,
+                ..
             } => {
                 writeln!(
                     out,

@@ -307,13 +307,15 @@ fn bulk(queue: QueueName, which: &WhichDead, bulk: Bulk) -> Command {
 
 fn redrive(args: RedriveArgs, queue: &QueueName) -> Result<Command, String> {
     let queue = args.queue.or(queue);
+    let cap = args.how.cap();
     let How {
         retries,
         rate,
         payload,
+        ..
     } = args.how;
     let Some(text) = payload else {
-        let how = Bulk::Redrive { retries, rate };
+        let how = Bulk::Redrive { retries, rate, cap };
         return Ok(bulk(queue, &args.which, how));
     };
     let bytes = payload::read_at_prompt(&text, PAYLOAD_MAX_DEFAULT)?;
@@ -376,6 +378,7 @@ mod tests {
     use super::*;
     use crate::cli::DEFAULT_QUEUE;
     use crate::control::Letters;
+    use crate::control::RedriveCap;
     use crate::message::Due;
     use proptest::prelude::*;
     use std::time::Duration;
@@ -464,6 +467,19 @@ mod tests {
                     Bulk::Redrive {
                         retries: None,
                         rate: Some(50),
+                        cap: RedriveCap::OfQueue,
+                    },
+                ),
+            ),
+            (
+                "redrive a --max-redrives 3 --force",
+                Command::Bulk(
+                    queue.clone(),
+                    vec!["a".into()],
+                    Bulk::Redrive {
+                        retries: None,
+                        rate: None,
+                        cap: RedriveCap::None,
                     },
                 ),
             ),

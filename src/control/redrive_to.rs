@@ -4,13 +4,36 @@ use std::time::Duration;
 
 use crate::format::json;
 use crate::message::{Due, MessageId, NewMessage, QueueName, Record, State, expiry};
-use crate::store::{Redriven, Store, StoreResult};
+use crate::store::{Redrive, Redriven, Store, StoreResult};
+
+/// How often a message may be redriven.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RedriveCap {
+    /// As often as the settings of its queue say.
+    OfQueue,
+    /// So often.
+    At(u32),
+    /// Any number of times.
+    None,
+}
+
+impl RedriveCap {
+    /// How often that is, where the queue has this number.
+    #[must_use]
+    pub fn max_redrives(self, of_queue: impl FnOnce() -> Option<u32>) -> Option<u32> {
+        match self {
+            Self::OfQueue => of_queue(),
+            Self::At(max) => Some(max),
+            Self::None => None,
+        }
+    }
+}
 
 /// How long a repeat is recognised, even when the new message is gone.
 const REPEAT_WINDOW: Duration = Duration::from_hours(24);
 
 /// Sends dead letters of `from` to another queue as new messages, due at once, and then deletes them.
-/// `retries` is their new budget; none gives each the budget it had. One answer for each id, in order.
+/// One answer for each id, in order. The new messages begin a count of their own.
 ///
 /// After a crash between the two steps the dead letters are still there. A repeat to the same queue sends
 /// nothing twice, since it makes the same ids: within a day, or as long as the new messages are there.
@@ -18,7 +41,7 @@ pub async fn redrive_to(
     store: &dyn Store,
     (from, to): (&QueueName, &QueueName),
     ids: &[MessageId],
-    retries: Option<u32>,
+    how: Redrive,
 ) -> StoreResult<Vec<Redriven>> {
     let (mut answers, mut messages, mut sent) = (Vec::new(), Vec::new(), Vec::new());
     for id in ids {
@@ -27,7 +50,11 @@ pub async fn redrive_to(
             answers.push(Redriven::Unknown);
             continue;
         };
-        let Some(message) = again(from, record, retries) else {
+        if how.refuses(record.redrives()) {
+            answers.push(Redriven::TooOften(record.redrives()));
+            continue;
+        }
+        let Some(message) = again(from, record, how.retries) else {
             answers.push(Redriven::PayloadMissing);
             continue;
         };

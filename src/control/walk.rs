@@ -145,6 +145,8 @@ pub struct Match {
     pub state: State,
     /// True when no byte of its payload was read, though some were asked for.
     pub is_missing: bool,
+    /// How often it was redriven.
+    pub redrives: u32,
 }
 
 impl From<&Record> for Match {
@@ -153,6 +155,7 @@ impl From<&Record> for Match {
             id: record.id.clone(),
             state: record.state,
             is_missing: record.payload.is_none(),
+            redrives: record.redrives(),
         }
     }
 }

@@ -102,6 +102,7 @@ pub(crate) fn record(record: &Record) -> Value {
         "attempts": record.attempts,
         "retries": retries(record),
         "retries_left": record.retries_left,
+        "redrives": record.redrives(),
         "headers": record.headers,
         "payload": text,
         "payload_base64": base64,

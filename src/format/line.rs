@@ -55,6 +55,7 @@ struct Line<'a> {
     id: Option<IgnoredAny>,
     attempts: Option<IgnoredAny>,
     retries_left: Option<IgnoredAny>,
+    redrives: Option<IgnoredAny>,
     history: Option<IgnoredAny>,
     #[serde(borrow)]
     payload_missing: Option<&'a RawValue>,
@@ -229,6 +230,7 @@ impl Line<'_> {
             ("id", self.id.is_some()),
             ("attempts", self.attempts.is_some()),
             ("retries_left", self.retries_left.is_some()),
+            ("redrives", self.redrives.is_some()),
             ("history", self.history.is_some()),
             ("payload_missing", self.payload_missing.is_some()),
         ];
@@ -420,6 +422,7 @@ mod tests {
             headers,
             history: vec![HistoryEntry::Redriven {
                 redriven_from: "x".to_owned(),
+                redrives: 1,
                 at_ms: 1,
             }],
             payload: Some(payload),

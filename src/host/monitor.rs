@@ -64,6 +64,13 @@ impl Monitor {
         self.0.shared.totals.summary()
     }
 
+    /// How often a message of this queue may be redriven; none for any number, or a queue that is not
+    /// served.
+    #[must_use]
+    pub fn max_redrives(&self, queue: &QueueName) -> Option<u32> {
+        self.0.get(queue)?.settings.max_redrives
+    }
+
     /// Its queues.
     #[must_use]
     pub fn queue_reports(&self) -> Vec<QueueReport> {

@@ -21,6 +21,8 @@ pub struct QueueSettings {
     pub retries_default: u32,
     /// Which dead letters are kept.
     pub retention: Retention,
+    /// How often a message may be redriven by operators who do not say otherwise; none for any number.
+    pub max_redrives: Option<u32>,
     /// Of how many messages of the queue the store keeps how they ended, the latest; none with zero.
     pub keep_ended: usize,
     /// Of how many bytes the store keeps what handlers returned, the latest of the queue; none with zero.
@@ -52,6 +54,7 @@ impl Default for QueueSettings {
             give_up_after: None,
             retries_default: NewMessage::RETRIES_DEFAULT,
             retention: Retention::ALL,
+            max_redrives: None,
             keep_ended: Self::KEEP_ENDED_DEFAULT,
             keep_results: Self::KEEP_RESULTS_DEFAULT,
             slots: None,

@@ -19,7 +19,8 @@ use super::{Answer, Shared, answer, schemas};
 use crate::format;
 use crate::format::time;
 use crate::message::{Due, Headers, RETRIES_MAX, Sent};
-use crate::store::{Cancelled, Redriven, Rescheduled};
+use crate::store::{Cancelled, Redrive, Redriven, Rescheduled};
+use crate::text::times;
 
 /// Bytes of a body that says only when a message is due.
 const TIMING_MAX: usize = 16 * 1024;
@@ -146,6 +147,9 @@ pub(super) struct How {
     retries: Option<u32>,
     payload: Option<String>,
     payload_base64: Option<String>,
+    /// Redrive it whatever number of times that was done before.
+    #[serde(default)]
+    force: bool,
 }
 
 impl How {
@@ -194,7 +198,13 @@ pub(super) async fn redrive(
         let answer = store.redrive_edited(queue, id, &payload, how.retries);
         Some(shared.asked(answer.await)?)
     } else {
-        let answers = store.redrive(queue, std::slice::from_ref(id), how.retries);
+        let host = shared.host.as_ref();
+        let of_queue = host.and_then(|host| host.monitor.max_redrives(queue));
+        let redrive = Redrive {
+            retries: how.retries,
+            max_redrives: of_queue.filter(|_| !how.force),
+        };
+        let answers = store.redrive(queue, std::slice::from_ref(id), redrive);
         shared.asked(answers.await)?.into_iter().next()
     };
     match redriven {
@@ -206,6 +216,10 @@ pub(super) async fn redrive(
         Some(Redriven::PayloadMissing) => Err(Problem::conflict(
             "its payload is missing from the store: give another one as payload",
         )),
+        Some(Redriven::TooOften(redrives)) => Err(Problem::conflict(format!(
+            "it was redriven {} already: {{\"force\": true}} goes over that",
+            times(redrives)
+        ))),
         Some(Redriven::Unknown) | None => Err(message.unknown("dead letter")),
     }
 }

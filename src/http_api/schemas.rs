@@ -64,6 +64,8 @@ pub(super) struct Message {
     retries: u32,
     /// Those that are left.
     retries_left: u32,
+    /// How often it was redriven.
+    redrives: u32,
     /// Pairs of a name and a value.
     headers: Vec<Vec<String>>,
     /// The payload, if it is text.

@@ -38,6 +38,8 @@ pub enum Redriven {
     Unknown,
     /// Its payload is missing, so it stays a dead letter.
     PayloadMissing,
+    /// It was redriven so many times already, so it stays a dead letter.
+    TooOften(u32),
 }
 
 /// The queues of a store that were found.

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 
 use super::{
     Advanced, Audit, AuditReport, Cancelled, Counts, Discovered, DueAhead, Ended, Events, HostInfo,
-    LimitedReservation, Limits, Overview, Page, PageEnd, Redriven, Rescheduled, Reservation,
-    Retention, SeenHost, Settled, Settlement, StoreResult, Subscription,
+    LimitedReservation, Limits, Overview, Page, PageEnd, Redrive, Redriven, Rescheduled,
+    Reservation, Retention, SeenHost, Settled, Settlement, StoreResult, Subscription,
 };
 use crate::message::{Claim, Delivery, Due, MessageId, NewMessage, QueueName, Record, Sent, State};
 
@@ -311,19 +311,19 @@ pub trait Manage: Send + Sync + 'static {
     /// on. In Redis a delayqueue (Go) consumer of the queue knows nothing of this and goes on.
     async fn set_paused(&self, queue: &QueueName, paused: bool) -> StoreResult<()>;
 
-    /// Puts dead letters back into their queue, due at once, each under a new id. `retries` is
-    /// their new budget; none gives each the budget it had. One answer for each id, in order. A
-    /// repeat finds the dead letters gone.
+    /// Puts dead letters back into their queue, due at once, each under a new id, and counts in its
+    /// history how often that was done. One answer for each id, in order. A repeat finds the dead letters
+    /// gone.
     async fn redrive(
         &self,
         queue: &QueueName,
         ids: &[MessageId],
-        retries: Option<u32>,
+        how: Redrive,
     ) -> StoreResult<Vec<Redriven>>;
 
     /// Sends a dead letter's headers with another payload as a new message, due at once; its payload
-    /// may be missing. `retries` is as for [`redrive`](Self::redrive). The dead letter itself stays
-    /// as it is, so a repeat sends one more.
+    /// may be missing. `retries` is as for [`redrive`](Self::redrive), and it counts as well. The dead
+    /// letter itself stays as it is, so a repeat sends one more.
     async fn redrive_edited(
         &self,
         queue: &QueueName,

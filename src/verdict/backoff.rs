@@ -165,6 +165,7 @@ mod tests {
     fn the_first_attempt_says_since_when_a_message_fails() {
         let redriven = HistoryEntry::Redriven {
             redriven_from: "x".to_owned(),
+            redrives: 1,
             at_ms: 50,
         };
         let (first, second) = (failed(1, 1000, Some(100)), failed(2, 3000, None));

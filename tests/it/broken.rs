@@ -208,7 +208,10 @@ async fn step(store: &dyn Store, step: &str, m: &Messages) -> StoreResult<()> {
             store.settle(q, &say(how)).await.map(drop)
         }
         "keep ended" => store.keep_ended(q, &[told()], 10).await,
-        "redrive" => store.redrive(q, &dead, None).await.map(drop),
+        "redrive" => store
+            .redrive(q, &dead, dqhost::store::Redrive::default())
+            .await
+            .map(drop),
         "edit" => store.redrive_edited(q, &m.dead, b"y", None).await.map(drop),
         "retention" => store.past_retention(q, KEEP_ONE).await.map(drop),
         "delete" => store.delete_dead(q, &dead).await.map(drop),

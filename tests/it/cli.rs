@@ -6,6 +6,7 @@ mod completions;
 mod dead_try;
 mod fail_if;
 mod matching;
+mod max_redrives;
 mod prefix;
 mod purge;
 mod redrive_to;

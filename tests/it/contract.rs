@@ -188,6 +188,7 @@ macro_rules! contract {
                 manage: a_wait_ends_when_a_message_is_brought_forward,
                 manage: a_redrive_is_a_new_message_with_the_whole_budget,
                 manage: a_redrive_can_set_the_retries,
+                manage: redrives_are_counted_and_refused_over_a_number,
                 manage: an_edited_redrive_is_a_new_message_and_keeps_the_dead_letter,
                 manage: a_deleted_dead_letter_is_gone,
                 manage: dead_letters_past_their_retention_are_named,

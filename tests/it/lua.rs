@@ -236,7 +236,11 @@ async fn scripts_touch_no_key_outside_the_slot_of_their_queue() {
     advance_until(&*store, |advanced| advanced.next_in.is_none()).await;
     people_step_in(&*store, &claims[1].id, &claims[3].id).await;
     store
-        .redrive(&queue(), &[claims[2].id.clone()], None)
+        .redrive(
+            &queue(),
+            &[claims[2].id.clone()],
+            dqhost::store::Redrive::default(),
+        )
         .await
         .unwrap();
     store

@@ -294,7 +294,10 @@ async fn a_payload_that_others_deleted_is_told_and_ends_dead() {
     collect_garbage(&*store).await;
     let record = store.get(&queue(), &id).await.unwrap().unwrap();
     assert_eq!((record.state, record.payload), (State::Dead, None));
-    let answers = store.redrive(&queue(), &[id.clone()], None).await.unwrap();
+    let answers = store
+        .redrive(&queue(), &[id.clone()], dqhost::store::Redrive::default())
+        .await
+        .unwrap();
     assert_eq!(answers, [Redriven::PayloadMissing]);
     // With a payload that someone gives it, it can be sent all the same.
     let answer = store.redrive_edited(&queue(), &id, b"found", None).await;

@@ -96,9 +96,13 @@ async fn a_queue_moves_to_another_store_and_back_as_it_is() {
     assert_eq!(keys, ["dqhost:queues", "{dp:q}:moving:peer"]);
     // What arrived is alive: a dead letter has the budget it had.
     let dead = &file.list(&queue(), State::Dead, ALL).await.unwrap()[0];
-    file.redrive(&queue(), &[dead.id.clone()], None)
-        .await
-        .unwrap();
+    file.redrive(
+        &queue(),
+        &[dead.id.clone()],
+        dqhost::store::Redrive::default(),
+    )
+    .await
+    .unwrap();
     assert_eq!(reserve(&*file, 20, LONG).await.len(), 6);
 }
 

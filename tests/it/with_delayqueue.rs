@@ -220,7 +220,10 @@ async fn a_dead_letter_from_delayqueues_garbage_keeps_its_payload_and_has_a_reas
     let totals = totals(&*store).await;
     assert_eq!((totals.sent, totals.dead), (2, 2));
     // It has the usual number of retries again.
-    store.redrive(&queue(), &["g1".into()], None).await.unwrap();
+    store
+        .redrive(&queue(), &["g1".into()], dqhost::store::Redrive::default())
+        .await
+        .unwrap();
     assert_eq!(reserve_one(&*store, LONG).await.attempts_max, 4);
 }
 

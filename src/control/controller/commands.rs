@@ -202,7 +202,7 @@ async fn send_again(shared: &Shared, command: Command) -> StoreResult<Notice> {
             then: None,
             can_undo: false,
         },
-        Redriven::Unknown | Redriven::PayloadMissing => failed(format!(
+        Redriven::Unknown | Redriven::PayloadMissing | Redriven::TooOften(_) => failed(format!(
             "{} is no dead letter any more",
             printable(id.as_str())
         )),

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use super::{Notice, Shared, TaskView, lock, scan};
 use crate::control::{Bulk, Command, Filter};
 use crate::message::{MessageId, QueueName};
-use crate::store::{Redriven, StoreResult};
+use crate::store::{Redrive, Redriven, StoreResult};
 use crate::text::{cut, printable};
 
 /// Messages that one step does at most.
@@ -171,7 +171,8 @@ pub(super) fn start(
             Ok(()) if shared.stops_of_tasks() != stops => (format!("stopped: {done} {did}"), false),
             Ok(()) if left > 0 => (
                 format!(
-                    "{done} {did}, {left} not: they are no dead letters any more, or have no payload"
+                    "{done} {did}, {left} not: they are no dead letters any more, have no payload, or \
+                     were redriven too often"
                 ),
                 true,
             ),
@@ -221,8 +222,14 @@ async fn do_step(
 ) -> StoreResult<usize> {
     let store = &shared.controller.store;
     Ok(match bulk {
-        Bulk::Redrive { retries, .. } => {
-            let answers = store.redrive(queue, ids, retries).await?;
+        Bulk::Redrive { retries, cap, .. } => {
+            let host = shared.controller.host.as_ref();
+            let of_queue = || host.and_then(|(monitor, _)| monitor.max_redrives(queue));
+            let how = Redrive {
+                retries,
+                max_redrives: cap.max_redrives(of_queue),
+            };
+            let answers = store.redrive(queue, ids, how).await?;
             let is_done = |answer: &&Redriven| matches!(answer, Redriven::As(_));
             answers.iter().filter(is_done).count()
         }

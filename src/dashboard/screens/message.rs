@@ -14,7 +14,7 @@ use crate::dashboard::state::{Effect, Opened, PayloadView, Screen, State, scroll
 use crate::dashboard::theme::Theme;
 use crate::dashboard::widgets::{frame, put, safe, split, until, wait, wrapped};
 use crate::message::{Attempt, HistoryEntry, MessageId, QueueName, Record, State as MessageState};
-use crate::text::printable;
+use crate::text::{printable, times};
 
 mod json;
 mod payload;
@@ -244,11 +244,18 @@ fn about(
             HistoryEntry::Redriven {
                 redriven_from,
                 at_ms,
-            } => lines.push(Line::raw(format!(
-                "redriven from {}, {}",
-                safe(redriven_from, 60),
-                until(*at_ms, now_ms)
-            ))),
+                redrives,
+            } => {
+                let mut text = format!(
+                    "redriven from {}, {}",
+                    safe(redriven_from, 60),
+                    until(*at_ms, now_ms)
+                );
+                if *redrives > 1 {
+                    let _ = write!(text, ", {} in all", times(*redrives));
+                }
+                lines.push(Line::raw(text));
+            }
         }
     }
     lines

@@ -11,8 +11,11 @@ use super::{RedisStore, scripts};
 use crate::message::{Due, MessageId, NewMessage, QueueName};
 use crate::store::common::ms;
 use crate::store::{
-    BATCH_MAX, Cancelled, Manage, Operation, Redriven, Rescheduled, Retention, StoreResult,
+    BATCH_MAX, Cancelled, Manage, Operation, Redrive, Redriven, Rescheduled, Retention, StoreResult,
 };
+
+/// Dead letters that one call puts back, since it reads their histories.
+const REDRIVES_MAX: usize = 100;
 
 impl RedisStore {
     /// Cancels messages, also those in flight if `kill`.
@@ -93,12 +96,12 @@ impl Manage for RedisStore {
         &self,
         queue: &QueueName,
         ids: &[MessageId],
-        retries: Option<u32>,
+        how: Redrive,
     ) -> StoreResult<Vec<Redriven>> {
         const OPERATION: Operation = Operation::Redrive;
         let k = self.keys(queue);
         let mut result = Vec::with_capacity(ids.len());
-        for step in ids.chunks(BATCH_MAX) {
+        for step in ids.chunks(REDRIVES_MAX) {
             let pairs: Vec<(&MessageId, MessageId)> =
                 step.iter().map(|old| (old, MessageId::new())).collect();
             let payloads: Vec<String> = pairs
@@ -107,8 +110,9 @@ impl Manage for RedisStore {
                 .collect();
             let mut command = scripts::REDRIVE.call(&k, &payloads);
             command.arg(&k.wake);
-            command.arg(retries_arg(retries));
+            command.arg(retries_arg(how.retries));
             command.arg(NewMessage::RETRIES_DEFAULT);
+            command.arg(retries_arg(how.max_redrives));
             for (old, new) in &pairs {
                 command.arg(old.as_str()).arg(new.as_str());
             }
@@ -123,6 +127,10 @@ impl Manage for RedisStore {
                     .map(|((_, new), code)| match code {
                         1 => Redriven::As(new),
                         2 => Redriven::PayloadMissing,
+                        refused @ ..0 => {
+                            let redrives = refused.unsigned_abs() - 1;
+                            Redriven::TooOften(u32::try_from(redrives).unwrap_or(u32::MAX))
+                        }
                         _ => Redriven::Unknown,
                     }),
             );

@@ -12,7 +12,9 @@ use super::transaction::TxOptions;
 use super::{DiskReserve, SqliteStore, retention};
 use crate::message::{Due, HistoryEntry, MessageId, NewMessage, QueueName, State};
 use crate::store::common::without_expiry;
-use crate::store::{Cancelled, Manage, Operation, Redriven, Rescheduled, Retention, StoreResult};
+use crate::store::{
+    Cancelled, Manage, Operation, Redrive, Redriven, Rescheduled, Retention, StoreResult,
+};
 
 impl SqliteStore {
     /// Cancels messages, also those in flight if `kill`.
@@ -70,9 +72,9 @@ impl Manage for SqliteStore {
         &self,
         queue: &QueueName,
         ids: &[MessageId],
-        retries: Option<u32>,
+        how: Redrive,
     ) -> StoreResult<Vec<Redriven>> {
-        let work = move |tx: &mut QueueTx<'_>, some: &[MessageId]| redrive(tx, some, retries);
+        let work = move |tx: &mut QueueTx<'_>, some: &[MessageId]| redrive(tx, some, how);
         let answers = self
             .transact_each((Operation::Redrive, TxOptions::CHANGE), queue, ids, work)
             .await?;
@@ -238,28 +240,27 @@ pub(super) fn delete_dead(tx: &mut QueueTx<'_>, ids: &[MessageId]) -> Result<Vec
 pub(super) fn redrive(
     tx: &mut QueueTx<'_>,
     ids: &[MessageId],
-    retries: Option<u32>,
+    how: Redrive,
 ) -> Result<Vec<Redriven>, Failure> {
     let mut answers = Vec::with_capacity(ids.len());
     for id in ids {
-        answers.push(redrive_one(tx, id, retries)?);
+        answers.push(redrive_one(tx, id, how)?);
     }
     Ok(answers)
 }
 
-fn redrive_one(
-    tx: &mut QueueTx<'_>,
-    id: &MessageId,
-    retries: Option<u32>,
-) -> Result<Redriven, Failure> {
+fn redrive_one(tx: &mut QueueTx<'_>, id: &MessageId, how: Redrive) -> Result<Redriven, Failure> {
     let Some(dead) = DeadLetter::find(tx, id)? else {
         return Ok(Redriven::Unknown);
     };
     if dead.is_missing {
         return Ok(Redriven::PayloadMissing);
     }
+    if how.refuses(dead.redrives) {
+        return Ok(Redriven::TooOften(dead.redrives));
+    }
     let seq = dead.seq;
-    let new = dead.send_again(tx, id, None, retries)?;
+    let new = dead.send_again(tx, id, None, how.retries)?;
     remove(tx, seq, State::Dead)?;
     Ok(Redriven::As(new))
 }
@@ -285,13 +286,23 @@ struct DeadLetter {
     headers: String,
     /// There is no payload.
     is_missing: bool,
+    /// How often it was redriven.
+    redrives: u32,
+}
+
+/// How often a message with this history was redriven: its first line says so, if it is an origin.
+fn redrives_of(history: &str) -> u32 {
+    match history.lines().next().map(serde_json::from_str) {
+        Some(Ok(HistoryEntry::Redriven { redrives, .. })) => redrives,
+        _ => 0,
+    }
 }
 
 impl DeadLetter {
     fn find(tx: &QueueTx<'_>, id: &MessageId) -> rusqlite::Result<Option<Self>> {
         tx.tx
             .prepare_cached(
-                "SELECT seq, failed, retries_left, headers, payload IS NULL FROM messages
+                "SELECT seq, failed, retries_left, headers, payload IS NULL, history FROM messages
                  WHERE queue = ?1 AND id = ?2 AND state = 7",
             )?
             .query_row(params![tx.row.id, id.as_str()], |row| {
@@ -301,6 +312,7 @@ impl DeadLetter {
                     retries_left: row.get(2)?,
                     headers: text(row, 3)?,
                     is_missing: row.get(4)?,
+                    redrives: redrives_of(&text(row, 5)?),
                 })
             })
             .optional()
@@ -323,6 +335,7 @@ impl DeadLetter {
         let origin = HistoryEntry::Redriven {
             redriven_from: id.to_string(),
             at_ms: tx.now.ms,
+            redrives: self.redrives.saturating_add(1),
         };
         let place = tx.last_place();
         tx.tx

@@ -76,7 +76,11 @@ async fn messages_that_are_in_no_state_become_dead_letters() {
     assert_eq!(totals.dead, 3 + 18);
     // With the budget that they had.
     store
-        .redrive(&queue(), &[ready.clone()], None)
+        .redrive(
+            &queue(),
+            &[ready.clone()],
+            dqhost::store::Redrive::default(),
+        )
         .await
         .unwrap();
     let again = reserve_one(&*store, LONG).await;

@@ -168,7 +168,10 @@ pub(crate) async fn a_redriven_message_need_not_begin_by_any_time(store: &dyn St
             .redrive_edited(&queue(), &id, b"y", None)
             .await
             .unwrap();
-        let redriven = store.redrive(&queue(), &[id], None).await.unwrap();
+        let redriven = store
+            .redrive(&queue(), &[id], dqhost::store::Redrive::default())
+            .await
+            .unwrap();
         assert!(matches!(
             (edited, &redriven[0]),
             (Redriven::As(_), Redriven::As(_))

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dqhost::message::{Due, HistoryEntry, MessageId, NewMessage, State};
 use dqhost::store::{
-    Cancelled, First, Page, Redriven, Rescheduled, Retention, Settled, Settlement, Store,
+    Cancelled, First, Page, Redrive, Redriven, Rescheduled, Retention, Settled, Settlement, Store,
 };
 
 use super::tools::*;
@@ -343,7 +343,10 @@ pub(crate) async fn a_redrive_is_a_new_message_with_the_whole_budget(store: &dyn
     settle(store, &claim, reject()).await;
     collect_garbage(store).await;
     let ids = [message.id.clone(), message.id.clone(), MessageId::new()];
-    let answers = store.redrive(&queue(), &ids, None).await.unwrap();
+    let answers = store
+        .redrive(&queue(), &ids, Redrive::default())
+        .await
+        .unwrap();
     let Redriven::As(new) = &answers[0] else {
         panic!("{answers:?}")
     };
@@ -370,7 +373,11 @@ pub(crate) async fn a_redrive_is_a_new_message_with_the_whole_budget(store: &dyn
 
 pub(crate) async fn a_redrive_can_set_the_retries(store: &dyn Store) {
     let id = dead_letter(store, "a", 3).await;
-    store.redrive(&queue(), &[id], Some(0)).await.unwrap();
+    let how = Redrive {
+        retries: Some(0),
+        ..Redrive::default()
+    };
+    store.redrive(&queue(), &[id], how).await.unwrap();
     assert_eq!(reserve_one(store, LONG).await.attempts_max, 1);
 }
 
@@ -446,7 +453,10 @@ pub(crate) async fn a_deleted_dead_letter_is_gone(store: &dyn Store) {
     assert_eq!(state_of(store, &id).await, None);
     assert_eq!(depths(store).await, [0, 1, 0, 0, 0]);
     assert_eq!(
-        store.redrive(&queue(), &[id, live], None).await.unwrap(),
+        store
+            .redrive(&queue(), &[id, live], Redrive::default())
+            .await
+            .unwrap(),
         [Redriven::Unknown, Redriven::Unknown]
     );
 }
@@ -474,4 +484,71 @@ pub(crate) async fn dead_letters_past_their_retention_are_named(store: &dyn Stor
         number: Some(0),
     };
     assert_eq!(store.past_retention(&other, retention).await.unwrap(), []);
+}
+
+/// Redrives it, lets it die again, and returns the answer with its id from then on.
+async fn redrive_and_die(store: &dyn Store, id: &MessageId, max: Option<u32>) -> MessageId {
+    let how = Redrive {
+        max_redrives: max,
+        ..Redrive::default()
+    };
+    let answers = store.redrive(&queue(), &[id.clone()], how).await.unwrap();
+    let [Redriven::As(new)] = &answers[..] else {
+        panic!("{answers:?}")
+    };
+    let claim = reserve_one(store, LONG).await.claim;
+    assert_eq!(claim.id, *new);
+    // The origin stays first, whatever comes after it.
+    settle(store, &claim, nack(None)).await;
+    let claim = reserve_one(store, LONG).await.claim;
+    settle(store, &claim, reject()).await;
+    collect_garbage(store).await;
+    new.clone()
+}
+
+pub(crate) async fn redrives_are_counted_and_refused_over_a_number(store: &dyn Store) {
+    let redrives = async |id: &MessageId| {
+        let record = store.get(&queue(), id).await.unwrap().unwrap();
+        record.redrives()
+    };
+    let first = dead_letter(store, "poison", 3).await;
+    assert_eq!(redrives(&first).await, 0);
+    let once = redrive_and_die(store, &first, Some(1)).await;
+    assert_eq!(redrives(&once).await, 1);
+    let twice = redrive_and_die(store, &once, None).await;
+    assert_eq!(redrives(&twice).await, 2);
+    let fresh = dead_letter(store, "fresh", 3).await;
+    let how = |max| Redrive {
+        max_redrives: Some(max),
+        ..Redrive::default()
+    };
+    let ids = [twice.clone(), MessageId::new()];
+    for max in [0, 1, 2] {
+        assert_eq!(
+            store.redrive(&queue(), &ids, how(max)).await.unwrap(),
+            [Redriven::TooOften(2), Redriven::Unknown],
+            "{max}"
+        );
+    }
+    let none = store.redrive(&queue(), &[fresh.clone()], how(0)).await;
+    assert_eq!(none.unwrap(), [Redriven::TooOften(0)]);
+    assert_eq!(depths(store).await, [0, 0, 0, 0, 2]);
+    assert_eq!(store.counts(&queue()).await.unwrap().totals.redriven, 2);
+    // The others of the same call are redriven.
+    let both = [twice.clone(), fresh];
+    let answers = store.redrive(&queue(), &both, how(2)).await.unwrap();
+    assert_eq!(answers[0], Redriven::TooOften(2));
+    assert!(matches!(answers[1], Redriven::As(_)));
+    let claim = reserve_one(store, LONG).await.claim;
+    settle(store, &claim, Settlement::ACK).await;
+    // One with another payload counts, too, and is not refused.
+    let edited = store.redrive_edited(&queue(), &twice, b"cured", None).await;
+    let Redriven::As(edited) = edited.unwrap() else {
+        panic!("it is no dead letter")
+    };
+    assert_eq!(redrives(&edited).await, 3);
+    let thrice = store.cancel(&queue(), &[edited]).await.unwrap();
+    assert_eq!(thrice, [Cancelled::Done]);
+    let thrice = redrive_and_die(store, &twice, Some(3)).await;
+    assert_eq!(redrives(&thrice).await, 3);
 }

@@ -250,7 +250,10 @@ async fn totals_that_are_no_numbers_stop_nothing() {
     );
     assert_eq!(settle(&*store, &b.claim, nack(None)).await, Settled::Done);
     collect_garbage(&*store).await;
-    store.redrive(&queue(), &[dead], None).await.unwrap();
+    store
+        .redrive(&queue(), &[dead], dqhost::store::Redrive::default())
+        .await
+        .unwrap();
     let counts = store.counts(&queue()).await.unwrap();
     assert_eq!((counts.ready, counts.dead, counts.totals.sent), (1, 0, 0));
     assert_eq!(counts.totals.acked, u64::try_from(i64::MAX).unwrap());

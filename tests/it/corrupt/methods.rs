@@ -128,7 +128,12 @@ pub(super) async fn steer(store: &dyn Store, queue: &QueueName, ids: &[MessageId
         store.reschedule(queue, ids, Due::In(SHORT)).await,
     );
     check("reschedule", store.reschedule(queue, ids, Due::NOW).await);
-    check("redrive", store.redrive(queue, ids, None).await);
+    check(
+        "redrive",
+        store
+            .redrive(queue, ids, dqhost::store::Redrive::default())
+            .await,
+    );
     for id in ids.iter().take(3) {
         let edited = store.redrive_edited(queue, id, b"edited", None).await;
         check("redrive edited", edited);

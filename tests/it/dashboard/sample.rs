@@ -509,6 +509,7 @@ fn seen(query: &Query) -> QueryResult {
                 0,
                 HistoryEntry::Redriven {
                     redriven_from: id(99).to_string(),
+                    redrives: 1,
                     at_ms: NOW_MS - 7_200_000,
                 },
             );

@@ -12,7 +12,7 @@ use dqhost::message::{
 use dqhost::store::prelude::*;
 use dqhost::store::{
     Advanced, Audit, AuditReport, Cancelled, Counts, DueAhead, Ended, EventBuffer, EventStream,
-    HostInfo, LimitedReservation, Limits, Overview, Page, Peer, Redriven, ReportCounts,
+    HostInfo, LimitedReservation, Limits, Overview, Page, Peer, Redrive, Redriven, ReportCounts,
     Rescheduled, Reservation, Retention, ScheduleState, SeenHost, Settled, Settlement, StoreResult,
     Subscription, Tick, TickSent,
 };
@@ -39,6 +39,8 @@ enum Mistake {
     CancelTakesWhatIsInHand,
     /// What a host has in flight stays there when it is killed.
     KillSparesWhatRuns,
+    /// What was redriven as often as that may be is redriven once more.
+    RedrivesWithoutEnd,
     /// An extension with an old token keeps the current delivery alive.
     UnfencedExtend,
     /// The last in line comes first.
@@ -51,7 +53,7 @@ enum Mistake {
     OutboxOfAStaleAck,
 }
 
-const MISTAKES: [Mistake; 13] = [
+const MISTAKES: [Mistake; 14] = [
     Mistake::UnfencedAck,
     Mistake::LateNackRevives,
     Mistake::SecondsTruncated,
@@ -60,6 +62,7 @@ const MISTAKES: [Mistake; 13] = [
     Mistake::ReleaseCostsAnAttempt,
     Mistake::CancelTakesWhatIsInHand,
     Mistake::KillSparesWhatRuns,
+    Mistake::RedrivesWithoutEnd,
     Mistake::UnfencedExtend,
     Mistake::NewestFirst,
     Mistake::PausedGivesAllTheSame,
@@ -412,9 +415,12 @@ impl Manage for Mistaken {
         &self,
         queue: &QueueName,
         ids: &[MessageId],
-        retries: Option<u32>,
+        mut how: Redrive,
     ) -> StoreResult<Vec<Redriven>> {
-        self.inner.redrive(queue, ids, retries).await
+        if self.makes(Mistake::RedrivesWithoutEnd) {
+            how.max_redrives = None;
+        }
+        self.inner.redrive(queue, ids, how).await
     }
 
     async fn redrive_edited(

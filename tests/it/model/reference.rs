@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use dqhost::message::{Claim, MessageId, NewMessage, State};
-use dqhost::store::{Advanced, Cancelled, Counts, FailedAt, FailedSample, First, Settled, Totals};
+use dqhost::store::{
+    Advanced, Cancelled, Counts, FailedAt, FailedSample, First, Redrive, Settled, Totals,
+};
 
 /// From and to: a store's clock is read once within a call, and the caller does not see when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,6 +48,7 @@ pub(crate) struct Message {
     pub headers: Vec<(String, String)>,
     /// Classes, oldest first.
     pub history: Vec<String>,
+    pub redrives: u32,
 }
 
 /// A claim as a store gave it out, with what it stands for.
@@ -211,6 +214,7 @@ impl Reference {
                 payload: message.payload.clone(),
                 headers: message.headers.clone(),
                 history: Vec::new(),
+                redrives: 0,
             },
         );
         if !waits {
@@ -469,6 +473,12 @@ impl Reference {
             .is_some_and(|message| message.state == State::Dead)
     }
 
+    /// How often it was redriven, if that is why it is not redriven once more.
+    pub(crate) fn refuses_redrive(&self, id: &MessageId, how: Redrive) -> Option<u32> {
+        let redrives = self.messages.get(id)?.redrives;
+        (self.is_dead(id) && how.refuses(redrives)).then_some(redrives)
+    }
+
     /// Puts the dead letter back under the id that the store chose. False when there is none.
     pub(crate) fn redrive(
         &mut self,
@@ -492,7 +502,8 @@ impl Reference {
                 failed: 0,
                 released: 0,
                 retries_left: retries.unwrap_or(budget),
-                history: vec![format!("redriven from {id}")],
+                history: vec![format!("redriven from {id}, {}", dead.redrives + 1)],
+                redrives: dead.redrives + 1,
                 ..dead
             },
         );

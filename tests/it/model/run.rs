@@ -9,7 +9,7 @@ use dqhost::message::{
 };
 use dqhost::store::{
     Advanced, Audit, AuditReport, First, HostInfo, LimitedReservation, Limits, NextAllowed, Page,
-    Peer, Rate, Redriven, Rescheduled, Reservation, Settled, Settlement, Store,
+    Peer, Rate, Redrive, Redriven, Rescheduled, Reservation, Settled, Settlement, Store,
 };
 
 use super::reference::{Given, Reference, Settle, Span};
@@ -196,7 +196,13 @@ impl<W: World> Run<'_, W> {
             Step::Release(which) => self.release(which).await?,
             Step::Cancel(which) => self.cancel(which).await?,
             Step::Kill(which) => self.kill(which).await?,
-            Step::Redrive(which, retries) => self.redrive(which, *retries).await?,
+            Step::Redrive(which, retries, max_redrives) => {
+                let how = Redrive {
+                    retries: *retries,
+                    max_redrives: *max_redrives,
+                };
+                self.redrive(which, how).await?;
+            }
             Step::Delete(which) => self.delete(which).await?,
             Step::Beat(host) => self.beat(*host).await?,
             Step::Leave(host) => self.leave(*host).await?,
@@ -566,19 +572,24 @@ impl<W: World> Run<'_, W> {
         Ok(())
     }
 
-    async fn redrive(&mut self, which: &[usize], retries: Option<u32>) -> Checked {
+    async fn redrive(&mut self, which: &[usize], how: Redrive) -> Checked {
         let ids = picked(&self.ids, which.iter().copied());
         let (answers, _) = self
-            .timed(self.store.redrive(&self.queue, &ids, retries))
+            .timed(self.store.redrive(&self.queue, &ids, how))
             .await?;
         for (id, answer) in ids.iter().zip(answers) {
-            let new = match &answer {
-                Redriven::As(new) => Some(new),
-                _ => None,
+            let refused = self.reference.refuses_redrive(id, how);
+            let (new, told) = match &answer {
+                Redriven::As(new) => (Some(new), None),
+                Redriven::TooOften(redrives) => (None, Some(*redrives)),
+                _ => (None, None),
             };
-            let was_dead = self.reference.redrive(id, new, retries);
-            same("redriven", &new.is_some(), &was_dead)?;
-            self.ids.extend(new.cloned());
+            same("redriven too often", &told, &refused)?;
+            if refused.is_none() {
+                let was_dead = self.reference.redrive(id, new, how.retries);
+                same("redriven", &new.is_some(), &was_dead)?;
+                self.ids.extend(new.cloned());
+            }
         }
         Ok(())
     }
@@ -714,8 +725,12 @@ impl<W: World> Run<'_, W> {
             .iter()
             .map(|entry| match entry {
                 HistoryEntry::Attempt(attempt) => attempt.class.clone(),
-                HistoryEntry::Redriven { redriven_from, .. } => {
-                    format!("redriven from {redriven_from}")
+                HistoryEntry::Redriven {
+                    redriven_from,
+                    redrives,
+                    ..
+                } => {
+                    format!("redriven from {redriven_from}, {redrives}")
                 }
             })
             .collect();

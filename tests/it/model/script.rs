@@ -31,7 +31,8 @@ pub(crate) enum Step {
     Release(Vec<usize>),
     Cancel(Vec<usize>),
     Kill(Vec<usize>),
-    Redrive(Vec<usize>, Option<u32>),
+    /// With so many retries, and those that were redriven less often.
+    Redrive(Vec<usize>, Option<u32>, Option<u32>),
     Delete(Vec<usize>),
     Beat(usize),
     Leave(usize),
@@ -96,7 +97,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => some().prop_map(Step::Release),
         1 => some().prop_map(Step::Cancel),
         1 => some().prop_map(Step::Kill),
-        1 => (some(), prop::option::of(0_u32..3)).prop_map(|(ids, n)| Step::Redrive(ids, n)),
+        1 => (some(), prop::option::of(0_u32..3), prop::option::of(0_u32..3))
+            .prop_map(|(ids, retries, max)| Step::Redrive(ids, retries, max)),
         1 => some().prop_map(Step::Delete),
         1 => (0_usize..3).prop_map(Step::Beat),
         1 => (0_usize..3).prop_map(Step::Leave),
