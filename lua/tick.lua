@@ -33,7 +33,7 @@ local keys = {
   dedup = KEYS[6], attempts = KEYS[7], due = KEYS[8], history = KEYS[9],
 }
 local schedules, garbage, id, name = KEYS[10], KEYS[11], ARGV[2], ARGV[9]
-local kept = redis.call('HGET', schedules, name) or ''
+local kept = redis.call('HMGET', schedules, name)[1] or ''
 local paused, resumed, skipped, last = string.match(kept, '^(%d+):(%d+):(%d+):(.*)$')
 if paused and paused ~= '0' then return -2 end
 redis.call('SCARD', garbage)
@@ -46,7 +46,7 @@ local function keep(number, of)
   redis.call('HSET', schedules, name, string.format('0:%s:%.0f:%s', resumed or '0', number, of))
 end
 -- What has retries on record is not acked, and what is in garbage has none left to run.
-if last and last ~= id and redis.call('HEXISTS', keys.counts, last) == 1
+if last and last ~= id and redis.call('HMGET', keys.counts, last)[1]
   and redis.call('SISMEMBER', garbage, last) == 0 then
   redis.call('ZADD', keys.dedup, unpack(new.kept))
   keep(tonumber(skipped) + 1, last)

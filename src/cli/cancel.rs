@@ -1,5 +1,6 @@
 //! `dqhost cancel`.
 
+use anyhow::Context;
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -66,10 +67,11 @@ pub(super) async fn cancel(args: CancelArgs) -> anyhow::Result<Exit> {
     }
     for some in ids.chunks(BATCH_MAX) {
         let answers = if args.kill {
-            store.kill(queue, some).await?
+            store.kill(queue, some).await
         } else {
-            store.cancel(queue, some).await?
+            store.cancel(queue, some).await
         };
+        let answers = answers.with_context(|| outcomes.before(some.len()))?;
         for (id, answer) in some.iter().zip(answers) {
             match answer {
                 Cancelled::Done => outcomes.done(id, "", Value::Null)?,

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use anyhow::Context;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
@@ -167,9 +168,10 @@ async fn redrive(args: RedriveArgs, config: &Config) -> anyhow::Result<Exit> {
             tokio::time::sleep(pause).await;
         }
         let answers = match &args.to {
-            Some(to) => redrive_to(&*store, (queue, to), ids, how).await?,
-            None => store.redrive(queue, ids, how).await?,
+            Some(to) => redrive_to(&*store, (queue, to), ids, how).await,
+            None => store.redrive(queue, ids, how).await,
         };
+        let answers = answers.with_context(|| outcomes.before(ids.len()))?;
         for (id, answer) in ids.iter().zip(answers) {
             redriven(&mut outcomes, id, answer)?;
         }
@@ -262,7 +264,8 @@ async fn delete(args: DeleteArgs) -> anyhow::Result<Exit> {
         .into());
     }
     for some in ids.chunks(BATCH_MAX) {
-        let answers = store.delete_dead(queue, some).await?;
+        let answers = store.delete_dead(queue, some).await;
+        let answers = answers.with_context(|| outcomes.before(some.len()))?;
         for (id, deleted) in some.iter().zip(answers) {
             if deleted {
                 outcomes.done(id, "", Value::Null)?;

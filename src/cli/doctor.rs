@@ -55,7 +55,11 @@ impl Level {
 
 /// What was found, in the order in which it was looked for.
 #[derive(Debug, Default)]
-struct Findings(Vec<Finding>);
+struct Findings {
+    all: Vec<Finding>,
+    /// The node of a cluster that they are about.
+    node: Option<String>,
+}
 
 #[derive(Debug)]
 struct Finding {
@@ -84,10 +88,12 @@ impl Findings {
     }
 
     fn add(&mut self, level: Level, about: &'static str, what: &str, mend: Option<&str>) {
-        self.0.push(Finding {
+        let node = self.node.as_ref();
+        let what = node.map_or_else(|| what.to_owned(), |node| format!("{node}: {what}"));
+        self.all.push(Finding {
             level,
             about,
-            what: printable(what).into_owned(),
+            what: printable(&what).into_owned(),
             mend: mend.map(|mend| printable(mend).into_owned()),
         });
     }
@@ -98,7 +104,7 @@ impl Findings {
             about,
             what,
             mend,
-        } in &self.0
+        } in &self.all
         {
             let level = level.word();
             if as_json {
@@ -126,7 +132,7 @@ pub(super) async fn doctor(args: DoctorArgs) -> anyhow::Result<Exit> {
     handler(&mut findings, args.handler.as_deref());
     machine::look(&mut findings);
     findings.print(args.json)?;
-    let is_bad = findings.0.iter().any(|one| one.level == Level::Bad);
+    let is_bad = findings.all.iter().any(|one| one.level == Level::Bad);
     Ok(if is_bad { Exit::Failed } else { Exit::Done })
 }
 

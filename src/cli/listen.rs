@@ -173,6 +173,8 @@ pub(super) struct Listening {
     stop: watch::Sender<bool>,
     served: JoinHandle<()>,
     address: ListenAddr,
+    /// The same with its scheme, for operators.
+    url: String,
     /// None until it is opened.
     store: Option<Arc<dyn Store>>,
 }
@@ -202,6 +204,7 @@ pub(super) async fn start(
         runtime: Some(runtime),
         stop,
         address: place.address().clone(),
+        url: String::new(),
         store: None,
     };
     let Some(runtime) = &listening.runtime else {
@@ -215,11 +218,15 @@ pub(super) async fn start(
             .listen()
             .map_err(|error| Usage(format!("cannot listen on {address}: {error}")))?
     };
-    let shown = match listener.address() {
+    listening.url = match listener.address() {
         ListenAddr::Tcp(at) if certificate.is_some() => format!("https://{at}"),
         address => address.to_string(),
     };
-    tracing::info!(address = shown, store = store.describe(), "listening");
+    tracing::info!(
+        address = listening.url,
+        store = store.describe(),
+        "listening"
+    );
     listening.address = listener.address().clone();
     listening.store = Some(Arc::clone(&store));
     if certificate.is_none() && !listening.address.is_local() {
@@ -255,6 +262,11 @@ impl Listening {
     /// Where it listens, with the port that the system chose.
     pub(super) fn address(&self) -> &ListenAddr {
         &self.address
+    }
+
+    /// The same as a URL: `https://` with a certificate.
+    pub(super) fn url(&self) -> &str {
+        &self.url
     }
 
     /// What shows that its threads and its store work.

@@ -176,6 +176,14 @@ impl<'a> Outcomes<'a> {
         json_line(&Value::Object(value))
     }
 
+    /// What is said when the store fails with the next `asking`, before those that come after them.
+    pub(super) fn before(&self, asking: usize) -> String {
+        let (did, queue) = (self.verb.done, self.queue);
+        let several = self.verb.several(self.done);
+        let next = grouped(asking as u64);
+        format!("{several} of {queue} were {did} before; of the next {next}, some may have been")
+    }
+
     /// How it ended. A dry run says how many it would be.
     pub(super) fn exit(self) -> Exit {
         if self.change.dry_run {

@@ -102,6 +102,18 @@ struct Removed {
     gone: usize,
 }
 
+impl Removed {
+    /// What is said when the store fails with the next `asking`.
+    fn before(&self, queue: &QueueName, asking: usize) -> String {
+        let [cancelled, deleted, next] =
+            [self.cancelled, self.deleted, asking].map(|count| grouped(count as u64));
+        format!(
+            "{cancelled} messages of {queue} were cancelled and {deleted} dead letters deleted before; of \
+             the next {next}, some may have been"
+        )
+    }
+}
+
 pub(super) async fn purge(args: PurgeArgs) -> anyhow::Result<Exit> {
     log::to_stderr("warn", false)?;
     let Some(queue) = args.which.name.as_ref().or(args.which.queue.as_ref()) else {
@@ -202,13 +214,14 @@ fn is_confirmed(queue: &QueueName, found: &Found, count: Option<u64>) -> anyhow:
 }
 
 /// Removes what was found, and nothing that has come since.
-async fn remove(place: Place<'_>, found: &Found) -> StoreResult<Removed> {
+async fn remove(place: Place<'_>, found: &Found) -> anyhow::Result<Removed> {
     let Place { store, queue } = place;
     let mut removed = Removed::default();
     let mut progress = Progress::new("removed");
     let total = grouped(found.total());
     for some in found.waiting.chunks(BATCH_MAX) {
-        for answer in store.cancel(queue, &ids(some)).await? {
+        let answers = store.cancel(queue, &ids(some)).await;
+        for answer in answers.with_context(|| removed.before(queue, some.len()))? {
             match answer {
                 Cancelled::Done | Cancelled::Killed => removed.cancelled += 1,
                 Cancelled::InFlight => removed.taken += 1,
@@ -218,7 +231,8 @@ async fn remove(place: Place<'_>, found: &Found) -> StoreResult<Removed> {
         progress.tell(removed.cancelled, &format!("of {total}"));
     }
     for some in found.dead.chunks(BATCH_MAX) {
-        for deleted in store.delete_dead(queue, &ids(some)).await? {
+        let answers = store.delete_dead(queue, &ids(some)).await;
+        for deleted in answers.with_context(|| removed.before(queue, some.len()))? {
             removed.deleted += usize::from(deleted);
             removed.gone += usize::from(!deleted);
         }

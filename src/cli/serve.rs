@@ -61,7 +61,7 @@ pub(super) async fn serve(args: ServeArgs, sockets: PassedSockets) -> anyhow::Re
         Ok(opened)
     };
     let listening = listen::start(listen, store, None, spans.clone()).await?;
-    let status = format!("serving the HTTP API at {}", listening.address());
+    let status = format!("serving the HTTP API at {}", listening.url());
     let progress = listening.progress();
     let telling = progress.map(|progress| manager.tell_of_api(&status, progress));
     let _ = stages.wait_for(|stage| *stage >= Stage::Drain).await;

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use anyhow::Context;
 use clap::Args;
 use serde_json::json;
 
@@ -130,7 +131,8 @@ pub(super) async fn reschedule(args: RescheduleArgs) -> anyhow::Result<Exit> {
     }
     let ids = place.ids(meant, WAITING).await?;
     for some in ids.chunks(BATCH_MAX) {
-        let answers = store.reschedule(queue, some, due).await?;
+        let answers = store.reschedule(queue, some, due).await;
+        let answers = answers.with_context(|| outcomes.before(some.len()))?;
         for (id, answer) in some.iter().zip(answers) {
             match answer {
                 Rescheduled::At(due_ms) => rescheduled(&mut outcomes, id, due_ms)?,

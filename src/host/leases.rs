@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::ServedQueue;
 use super::ended::Note;
 use super::in_flight::Lost;
+use super::is_refused;
 use crate::store::Settled;
 
 /// How often leases are looked at: ten times a lease, at most once a second.
@@ -122,7 +123,13 @@ async fn renew(served: Arc<ServedQueue>, why: Why) {
 async fn tell_of(served: &ServedQueue, lost: Lost, why: Why) {
     let ServedQueue { shared, queue, .. } = served;
     let id = crate::text::printable(lost.id.as_str()).into_owned();
-    let is_gone = async { matches!(shared.store.get(queue, &lost.id).await, Ok(None)) };
+    let is_gone = async {
+        match shared.store.get(queue, &lost.id).await {
+            Ok(found) => found.is_none(),
+            // A host need not have the right to look.
+            Err(error) => is_refused(&error),
+        }
+    };
     if why == Why::Killed && is_gone.await {
         tracing::info!(%queue, %id, "stopped: an operator cancelled its message");
         let keep = served.settings.keep_ended;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::redis::{self, Access, Examination, KeyPrefix, RedisOptions, RedisStore, UrlFacts};
+use super::redis::{self, Access, Examined, KeyPrefix, RedisOptions, RedisStore, UrlFacts};
 use super::sqlite::{Durability, SqliteOptions, SqliteStore};
 use super::{Store, StoreResult};
 use crate::message::QueueName;
@@ -204,7 +204,7 @@ pub async fn examine(
     url: &str,
     settings: StoreSettings,
     queue: &QueueName,
-) -> StoreResult<Examination> {
+) -> StoreResult<Vec<Examined>> {
     redis::examine(&redis_options(url, settings), queue).await
 }
 

@@ -56,7 +56,7 @@ mod transport;
 mod wake;
 mod wrong_key;
 
-pub use examine::{Examination, examine};
+pub use examine::{Examination, Examined, examine};
 pub use keys::{KeyPrefix, KeyPrefixError};
 pub use open::RedisOptions;
 pub use server_info::{Defect, ServerInfo};

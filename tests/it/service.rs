@@ -158,6 +158,29 @@ fn the_http_api_alone_tells_its_manager_too() {
 }
 
 #[test]
+fn the_status_of_an_http_api_with_tls_is_where_it_can_be_reached() {
+    let folder = TempDir::new().unwrap();
+    let mut manager = Manager::at_path(&folder);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let certificate = params.self_signed(&key).unwrap();
+    fs::write(path("server.crt"), certificate.pem()).unwrap();
+    fs::write(path("server.key"), key.serialize_pem()).unwrap();
+    let (certificate, key) = (path("server.crt"), path("server.key"));
+    let mut args = vec!["serve", "--listen", "127.0.0.1:0"];
+    args.extend(["--tls-cert", &certificate, "--tls-key", &key]);
+    let host = start(&database(&folder), &args, &manager);
+    let ready = manager.wait_for("READY=1");
+    assert!(
+        ready.contains("STATUS=serving the HTTP API at https://127.0.0.1:"),
+        "{ready}"
+    );
+    host.signal(Signal::TERM);
+    assert!(host.end().0.success());
+}
+
+#[test]
 fn a_refused_handler_ends_a_reload_as_well_and_the_status_tells_of_it() {
     let folder = TempDir::new().unwrap();
     let mut manager = Manager::at_path(&folder);

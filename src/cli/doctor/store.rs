@@ -8,7 +8,7 @@ use crate::cli::open::{self, Missing};
 use crate::cli::{StoreArgs, Usage};
 use crate::message::QueueName;
 use crate::store::address::{self, StoreAddress};
-use crate::store::redis::{Defect, Examination};
+use crate::store::redis::{Defect, Examination, Examined};
 
 /// Requests of a file that are measured.
 const SAMPLES: usize = 9;
@@ -53,7 +53,7 @@ pub(super) async fn look(
             let settings = open::settings(&address, &args.settings, Missing::Refuse)?;
             let allows_eviction = settings.allow_eviction;
             match address::examine(url, settings, queue).await {
-                Ok(found) => server(findings, &found, allows_eviction),
+                Ok(found) => servers(findings, found, allows_eviction),
                 Err(error) => findings.bad(
                     "store",
                     error.to_string(),
@@ -70,6 +70,22 @@ pub(super) async fn look(
         }
     }
     Ok(())
+}
+
+/// One server, or each master of a cluster: a queue may be on any of them.
+fn servers(findings: &mut Findings, found: Vec<Examined>, allows_eviction: bool) {
+    for Examined { node, examination } in found {
+        findings.node = node;
+        match examination {
+            Ok(examination) => server(findings, &examination, allows_eviction),
+            Err(error) => findings.bad(
+                "store",
+                error.to_string(),
+                "start it, or let this machine reach it",
+            ),
+        }
+    }
+    findings.node = None;
 }
 
 fn server(findings: &mut Findings, found: &Examination, allows_eviction: bool) {

@@ -8,6 +8,7 @@ use super::keys::{Keys, Naming};
 use super::open::RedisOptions;
 use super::server_info::ServerInfo;
 use super::transport::client::Client;
+use super::transport::cluster::Cluster;
 use super::transport::server::Server;
 use super::{Arc, StoreResult, text};
 use crate::message::{MessageId, QueueName};
@@ -79,22 +80,66 @@ pub struct Examination {
     pub lacks: Option<(String, Vec<String>)>,
 }
 
-/// Asks a server what operators want to know. It changes nothing.
-pub async fn examine(options: &RedisOptions, queue: &QueueName) -> StoreResult<Examination> {
+/// A server that was asked.
+#[derive(Debug)]
+pub struct Examined {
+    /// Where it is, if it is a node of a cluster.
+    pub node: Option<String>,
+    /// What was found out, or why nothing was.
+    pub examination: StoreResult<Examination>,
+}
+
+/// Asks a server what operators want to know, or each master of a cluster. It changes nothing.
+pub async fn examine(options: &RedisOptions, queue: &QueueName) -> StoreResult<Vec<Examined>> {
     let server = Arc::new(Server::new(&options.url, options.access.clone())?);
     let client = Client::to_one(&server);
-    let info = ServerInfo::read(&client).await?;
-    let (round_trip, ahead_ms) = measure(&client).await?;
-    let mut save = redis::cmd("CONFIG");
-    save.arg("GET").arg("save");
-    let snapshots = match one(&client, save).await? {
-        Ok(Value::Map(pairs)) => pairs.into_iter().next().map(|(_, value)| text(value)),
-        Ok(Value::Array(mut pair)) if pair.len() == 2 => pair.pop().map(text),
-        _ => None,
-    };
     let naming = Naming {
         hash_tag: options.hash_tag,
         prefix: options.prefix.clone(),
+    };
+    let info = ServerInfo::read(&client).await?;
+    if !info.is_cluster() {
+        let examination = examine_one(&client, &server, info, (&naming, queue)).await;
+        return Ok(vec![Examined {
+            node: None,
+            examination: Ok(examination?),
+        }]);
+    }
+    let joined = Cluster::join(Arc::clone(&server)).await;
+    let cluster = joined.map_err(|error| client.error(Operation::ReadSlots, &error))?;
+    let mut examined = Vec::new();
+    for place in cluster.masters() {
+        let node = place.as_ref();
+        let node = node.map_or_else(
+            || server.name.to_string(),
+            |(host, port)| format!("{host}:{port}"),
+        );
+        let client = Client::to_node(&server, place);
+        let examination = async {
+            let info = ServerInfo::read(&client).await?;
+            examine_one(&client, &server, info, (&naming, queue)).await
+        };
+        examined.push(Examined {
+            node: Some(node),
+            examination: examination.await,
+        });
+    }
+    Ok(examined)
+}
+
+async fn examine_one(
+    client: &Client,
+    server: &Server,
+    info: ServerInfo,
+    (naming, queue): (&Naming, &QueueName),
+) -> StoreResult<Examination> {
+    let (round_trip, ahead_ms) = measure(client).await?;
+    let mut save = redis::cmd("CONFIG");
+    save.arg("GET").arg("save");
+    let snapshots = match one(client, save).await? {
+        Ok(Value::Map(pairs)) => pairs.into_iter().next().map(|(_, value)| text(value)),
+        Ok(Value::Array(mut pair)) if pair.len() == 2 => pair.pop().map(text),
+        _ => None,
     };
     Ok(Examination {
         name: server.name.to_string(),
@@ -102,7 +147,7 @@ pub async fn examine(options: &RedisOptions, queue: &QueueName) -> StoreResult<E
         round_trip,
         ahead_ms,
         snapshots,
-        lacks: lacks(&client, &naming, queue).await?,
+        lacks: lacks(client, naming, queue).await?,
     })
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::matching::send;
 use crate::dashboard::tty::Tty;
 use crate::http_api::with_each_store;
-use crate::support::{RedisServer, guest, run, stats, stderr, stdout};
+use crate::support::{RedisServer, dqhost, expect, feed, guest, run, stats, stderr, stdout};
 
 /// Two that are due, one that is due later, and a dead letter.
 fn fill(store: &str) {
@@ -135,4 +135,42 @@ fn what_is_in_flight_stays_and_is_named() {
     assert_eq!(stderr(&done), "1 in flight stay: held\n");
     let counts = stats(&url, "default");
     assert_eq!((&counts["unack"], &counts["ready"]), (&1.into(), &0.into()));
+}
+
+/// The second step fails, and the first is done.
+#[test]
+fn what_was_done_before_a_store_failed_is_told() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let store = folder.path().join("dqhost.db").display().to_string();
+    let lines = "{\"payload\":1}\n".repeat(1001);
+    for (args, says) in [
+        (
+            &["purge", "default", "--count", "1001"][..],
+            "1,000 messages of default were cancelled and 0 dead letters deleted before; of the next 1, \
+             some may have been",
+        ),
+        (
+            &["cancel", "--match", "payload:1", "--yes"],
+            "1,000 waiting messages of default were cancelled before; of the next 1, some may have been",
+        ),
+    ] {
+        let sent = feed(
+            dqhost(Some(&store), &["send", "--ndjson"]),
+            lines.as_bytes(),
+        );
+        let sent = stdout(&expect(sent, 0));
+        let last = sent.lines().last().unwrap().split(' ').next().unwrap();
+        let file = rusqlite::Connection::open(&store).unwrap();
+        file.execute_batch(&format!(
+            "CREATE TRIGGER fails BEFORE DELETE ON messages WHEN old.id = '{last}'
+             BEGIN SELECT RAISE(ABORT, 'the disk is gone'); END"
+        ))
+        .unwrap();
+        let errors = stderr(&dqhost(Some(&store), args).output().unwrap());
+        assert!(errors.contains(says), "{errors}");
+        assert_eq!(stats(&store, "default")["ready"], 1);
+        file.execute_batch("DROP TRIGGER fails").unwrap();
+        drop(file);
+        run(Some(&store), &["cancel", last], 0);
+    }
 }

@@ -495,3 +495,46 @@ fn a_name_with_an_empty_hash_tag_ends_no_audit() {
     assert!(told.contains("orphan-payload"), "{told}");
     assert_eq!(stats(&url, "q")["dead"], 1);
 }
+
+/// A queue may be on any master, so what is wrong with the last one matters as much.
+#[test]
+fn a_doctor_looks_at_each_master() {
+    let cluster = Cluster::start(0);
+    let url = cluster.nodes[0].url();
+    let doctor = |code| {
+        let output = run(Some(&url), &["doctor", "--json"], code);
+        let lines = stdout(&output);
+        let lines = lines
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap());
+        lines.collect::<Vec<serde_json::Value>>()
+    };
+    let about = |found: &[serde_json::Value], about: &str, level: &str| {
+        let of_it = found
+            .iter()
+            .filter(|one| one["about"] == about && one["level"] == level);
+        let what = of_it.map(|one| one["what"].as_str().unwrap().to_owned());
+        what.collect::<Vec<String>>()
+    };
+    let nodes: Vec<String> = cluster
+        .nodes
+        .iter()
+        .map(|node| format!("127.0.0.1:{}: ", node.port))
+        .collect();
+    let found = doctor(0);
+    let stores = about(&found, "store", "ok");
+    assert_eq!(stores.len(), 3, "{stores:?}");
+    for node in &nodes {
+        assert!(
+            stores.iter().any(|what| what.starts_with(node)),
+            "{stores:?}"
+        );
+    }
+    for number in [1, 2] {
+        let policy = ["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"];
+        let () = cluster.nodes[number].command(&policy);
+    }
+    let evicting = about(&doctor(1), "eviction", "bad");
+    assert_eq!(evicting.len(), 2, "{evicting:?}");
+    assert!(!evicting.iter().any(|what| what.starts_with(&nodes[0])));
+}
