@@ -38,6 +38,7 @@ mod dead_try;
 mod dev;
 mod doctor;
 mod events;
+mod export;
 mod fail_if;
 mod folder;
 mod get;
@@ -45,6 +46,7 @@ mod handlers;
 mod hardening;
 mod help;
 mod host_args;
+mod import;
 mod keys;
 mod limits;
 mod lines;
@@ -154,6 +156,16 @@ enum Command {
     /// Move queues to another store
     #[command(alias = "copy")]
     Move(move_queue::MoveArgs),
+    /// Write the messages of a queue as JSON lines
+    ///
+    /// What moves on meanwhile may be missing or be there twice, so pause the queue first. `dqhost import`
+    /// reads the lines.
+    Export(export::ExportArgs),
+    /// Read messages that `export` has written
+    ///
+    /// They keep their ids, payloads, headers, due times and the retries that are left; dead letters also keep
+    /// their failed attempts.
+    Import(import::ImportArgs),
     /// Check a store for inconsistencies, and repair them
     ///
     /// It works while hosts and producers go on. Without --repair it changes nothing. The exit code is
@@ -358,6 +370,8 @@ async fn dispatch(
         Some(Command::Completions(args)) => completions::completions(&args),
         Some(Command::Man(args)) => man::man(&args),
         Some(Command::Move(args)) => move_queue::run(args).await,
+        Some(Command::Export(args)) => export::export(args).await,
+        Some(Command::Import(args)) => import::import(args).await,
         Some(Command::Audit(args)) => audit::audit(args).await,
         Some(Command::Reload(args)) => running::reload(&args),
         Some(Command::Backup(args)) => backup::backup(args).await,

@@ -3,5 +3,6 @@
 
 pub(crate) mod json;
 pub(crate) mod line;
+pub(crate) mod listed;
 pub(crate) mod message;
 pub(crate) mod time;

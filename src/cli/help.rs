@@ -50,8 +50,8 @@ Settings:
   schedule run            Send the message of a schedule now
   schedule pause  schedule resume  Stop a schedule for a while
 Move and check:
-  move, audit             Move queues to another store; find and mend damage
-  backup, doctor          Copy the file; check store, handler and machine
+  move, export, import    Move queues to another store, or to and from a file
+  audit, backup, doctor   Mend damage; copy the file; check store and machine
   completions, man        Complete commands in a shell; write manual pages
 
 Messages are kept in a file of yours, or where store flags or dqhost.toml say.

@@ -4,6 +4,7 @@ mod backup;
 mod closed;
 mod completions;
 mod dead_try;
+mod export;
 mod fail_if;
 mod matching;
 mod max_redrives;
