@@ -236,14 +236,9 @@ fn meant(what: What, queue: &QueueName) -> Result<Line, String> {
         What::Get { id } => return Ok(Line::Open(id.into())),
         What::Cancel {
             named,
-            kill: false,
+            kill,
             queue: other,
-        } => Command::Cancel(other.or(queue), named.ids()),
-        What::Cancel {
-            named,
-            kill: true,
-            queue: other,
-        } => Command::Kill(other.or(queue), named.ids()),
+        } => cancel(other.or(queue), named.ids(), kill),
         What::Reschedule {
             named,
             timing,
@@ -295,6 +290,14 @@ fn meant(what: What, queue: &QueueName) -> Result<Line, String> {
         What::Help => return Ok(Line::Help),
         What::Quit => return Ok(Line::Quit),
     }))
+}
+
+fn cancel(queue: QueueName, ids: Vec<MessageId>, kill: bool) -> Command {
+    if kill {
+        Command::Kill(queue, ids)
+    } else {
+        Command::Cancel(queue, ids)
+    }
 }
 
 /// For all of a queue, or those that match, the dashboard has to find out first which those are.
@@ -426,6 +429,31 @@ mod tests {
     }
 
     #[test]
+    fn what_goes_further_than_usual_has_to_be_said() {
+        let queue: QueueName = "orders".parse().unwrap();
+        let ids = || vec!["a".into()];
+        let redrive = |cap| Bulk::Redrive {
+            retries: None,
+            rate: None,
+            cap,
+        };
+        for (line, command) in [
+            ("cancel a", Command::Cancel(queue.clone(), ids())),
+            ("cancel a --kill", Command::Kill(queue.clone(), ids())),
+            (
+                "redrive a --max-redrives 3",
+                Command::Bulk(queue.clone(), ids(), redrive(RedriveCap::At(3))),
+            ),
+            (
+                "redrive a --max-redrives 3 --force",
+                Command::Bulk(queue.clone(), ids(), redrive(RedriveCap::None)),
+            ),
+        ] {
+            assert_eq!(Prompt.parse(line, &queue, &[]), Ok(Line::Do(command)));
+        }
+    }
+
+    #[test]
     fn a_line_means_what_the_command_line_means() {
         let Line::Do(Command::Send(queue, message)) =
             parse(r#"send {"a": 1} --in 1500ms --retries 5 --header k=v --queue other"#).unwrap()
@@ -447,10 +475,6 @@ mod tests {
             ("pause --create", pause(true, true)),
             ("resume -q default", pause(false, false)),
             (
-                "cancel a --kill",
-                Command::Kill(queue.clone(), vec!["a".into()]),
-            ),
-            (
                 "cancel a b",
                 Command::Cancel(queue.clone(), vec!["a".into(), "b".into()]),
             ),
@@ -468,18 +492,6 @@ mod tests {
                         retries: None,
                         rate: Some(50),
                         cap: RedriveCap::OfQueue,
-                    },
-                ),
-            ),
-            (
-                "redrive a --max-redrives 3 --force",
-                Command::Bulk(
-                    queue.clone(),
-                    vec!["a".into()],
-                    Bulk::Redrive {
-                        retries: None,
-                        rate: None,
-                        cap: RedriveCap::None,
                     },
                 ),
             ),

@@ -1,6 +1,7 @@
 //! `dqhost schedule`: when the schedules of `dqhost.toml` tick, a message of one of them at once, and pauses.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -163,40 +164,45 @@ async fn list(args: &ListArgs, config: &Config) -> anyhow::Result<Exit> {
 /// without it, too.
 struct States<'a> {
     args: &'a StoreArgs,
-    store: Option<Option<std::sync::Arc<dyn Store>>>,
+    is_opened: bool,
+    store: Option<Arc<dyn Store>>,
 }
 
 impl<'a> States<'a> {
     fn new(args: &'a StoreArgs) -> Self {
-        Self { args, store: None }
+        Self {
+            args,
+            is_opened: false,
+            store: None,
+        }
     }
 
     async fn of(&mut self, queue: &QueueName) -> Vec<ScheduleState> {
         let unknown = |error: &dyn std::fmt::Display| {
             tell!("it is not known which schedules are paused: {error}");
         };
-        if self.store.is_none() {
+        if !std::mem::replace(&mut self.is_opened, true) {
             let opened = self.open().await;
-            self.store = Some(opened.unwrap_or_else(|error| {
+            self.store = opened.unwrap_or_else(|error| {
                 unknown(&error);
                 None
-            }));
+            });
         }
-        let Some(Some(store)) = &self.store else {
+        let Some(store) = &self.store else {
             return Vec::new();
         };
         match store.schedules(queue).await {
             Ok(states) => states,
             Err(error) => {
                 unknown(&error);
-                self.store = Some(None);
+                self.store = None;
                 Vec::new()
             }
         }
     }
 
     /// None for a file that is not there yet, and for memory.
-    async fn open(&self) -> anyhow::Result<Option<std::sync::Arc<dyn Store>>> {
+    async fn open(&self) -> anyhow::Result<Option<Arc<dyn Store>>> {
         let is_missing = match open::named_or_default(self.args)? {
             StoreAddress::File(path) => !path.exists(),
             StoreAddress::Memory => true,

@@ -216,9 +216,9 @@ pub(super) async fn redrive(
         Some(Redriven::PayloadMissing) => Err(Problem::conflict(
             "its payload is missing from the store: give another one as payload",
         )),
-        Some(Redriven::TooOften(redrives)) => Err(Problem::conflict(format!(
+        Some(Redriven::TooOften(number)) => Err(Problem::conflict(format!(
             "it was redriven {} already: {{\"force\": true}} goes over that",
-            times(redrives)
+            times(number)
         ))),
         Some(Redriven::Unknown) | None => Err(message.unknown("dead letter")),
     }

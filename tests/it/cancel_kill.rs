@@ -1,5 +1,6 @@
 //! Messages that are cancelled while their handlers run.
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::http_api::{Api, with_each_store};
@@ -77,6 +78,7 @@ fn a_handler_is_stopped_and_what_its_limit_held_back_goes_on() {
         assert_eq!(ended["handler"].as_str().unwrap().len(), 64, "{ended}");
         let text = ask(store, &["get", &long], 0);
         assert!(text.contains("state         cancelled "), "{text}");
+        host.signal(Signal::TERM);
         let (status, lines) = host.end();
         assert!(status.success());
         let summary = lines.iter().find(|line| line["lost"].is_u64()).unwrap();

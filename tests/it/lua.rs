@@ -96,7 +96,7 @@ fn only_what_takes_messages_in_is_stopped_by_a_full_memory() {
     for (name, text) in scripts() {
         let flags = text.lines().next().unwrap();
         let expected = match name.as_str() {
-            "send" | "ack_and_send" | "redrive_edited" | "begin_transfer" | "import"
+            "send" | "tick" | "ack_and_send" | "redrive_edited" | "begin_transfer" | "import"
             | "keep_results" => "#!lua",
             "inspect" | "audit" | "elsewhere" | "past_retention" | "locate" => {
                 "#!lua flags=no-writes"
@@ -137,6 +137,36 @@ async fn people_step_in(
         panic!("{dead} is not dead")
     };
     store.cancel(&queue(), &[new]).await.unwrap();
+    schedules_tick(store).await;
+}
+
+/// Ticks of a schedule that is paused, resumed and overlaps; all messages are gone in the end.
+async fn schedules_tick(store: &dyn dqhost::store::Store) {
+    use crate::contract::tools::*;
+    use dqhost::message::NewMessage;
+    use dqhost::store::{Tick, TickSent};
+
+    let tick = || Tick {
+        schedule: "s".to_owned(),
+        message: NewMessage {
+            dedup_window: LONG,
+            ..NewMessage::new("tick")
+        },
+        may_overlap: false,
+    };
+    for paused in [true, false] {
+        let set = store.set_schedule_paused(&queue(), "s", paused);
+        set.await.unwrap();
+    }
+    let ticks = [tick(), tick()];
+    let sent = store.send_ticks(&queue(), &ticks).await.unwrap();
+    assert_eq!(sent, [TickSent::Sent, TickSent::Skipped]);
+    assert_eq!(store.schedules(&queue()).await.unwrap()[0].skipped, 1);
+    let id = ticks[0].message.id.clone();
+    assert_eq!(
+        store.kill(&queue(), &[id]).await.unwrap(),
+        [dqhost::store::Cancelled::Done]
+    );
 }
 
 /// An ack that takes messages along to its own queue; all is as before in the end.

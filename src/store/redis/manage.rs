@@ -127,7 +127,7 @@ impl Manage for RedisStore {
                     .map(|((_, new), code)| match code {
                         1 => Redriven::As(new),
                         2 => Redriven::PayloadMissing,
-                        refused @ ..0 => {
+                        refused @ ..=-1 => {
                             let redrives = refused.unsigned_abs() - 1;
                             Redriven::TooOften(u32::try_from(redrives).unwrap_or(u32::MAX))
                         }

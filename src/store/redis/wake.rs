@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -104,11 +105,15 @@ impl Wake {
             let channels: Vec<String> = known.iter().cloned().collect();
             let (source, notifier) = (self.source.clone(), Arc::clone(&self.notifier));
             let prefetch = Arc::clone(&self.prefetch);
+            let is_again = AtomicBool::new(false);
             let on = move |told: Told<'_>| match told {
                 // What was published while nobody listened is lost: look once.
                 Told::Listening => {
                     notifier.notify_all();
-                    notifier.notify_all_killed();
+                    // Before it listened for the first time, this host had nothing in flight.
+                    if is_again.swap(true, Ordering::Relaxed) {
+                        notifier.notify_all_killed();
+                    }
                 }
                 Told::Published(told) => {
                     if told.get_payload_bytes() == KILLED {
