@@ -8,11 +8,12 @@
 -- KEYS[4] {dp:<queue>}:headers    hash  id -> JSON
 -- KEYS[5] {dp:<queue>}:history    hash  id -> failed attempts
 -- KEYS[6] {dp:<queue>}:stats      hash  totals
--- KEYS[6+i] {dp:<queue>}:msg:<id> string  the payload of message i
+-- KEYS[7] {dp:<queue>}:repeats    hash  id -> repeat that waits for the end of a run; read only
+-- KEYS[7+i] {dp:<queue>}:msg:<id> string  the payload of message i
 -- ARGV three for each message: id, retries left, "failed:released" (the token)
 --
--- Returns one text with a character for each message: 1, or 0 when its lease is lost; then nothing of it is
--- touched.
+-- Returns one text with a character for each message: 1; 2 when a repeat of it waits for this, which is for
+-- `after_run`; or 0 when its lease is lost. Then nothing of it is touched.
 -- Crash safety: one script. A repeat answers 0 and changes nothing.
 -- include: held
 -- include: acked

@@ -10,12 +10,14 @@
 -- KEYS[6] {dp:<queue>}:retry      list  ids, LPUSH in, RPOP out
 -- KEYS[7] {dp:<queue>}:garbage    set   ids that become dead letters
 -- KEYS[8] {dp:<queue>}:stats      hash  totals
+-- KEYS[9] {dp:<queue>}:repeats    hash  id -> repeat that waits for the end of a run; read only
 -- ARGV five for each message:
 --      id, retries left, "failed:released" (the token)
 --      delay in ms, or "" for at once
 --      the attempt as one line of JSON
 --
--- Returns for each message 1, or 0 when its lease is lost; then nothing of it is touched.
+-- Returns for each message 1; 2 when a repeat of it waits for this, which is for `after_run`; or 0 when its
+-- lease is lost. Then nothing of it is touched.
 -- Crash safety: one script. A repeat answers 0 and changes nothing. A host that dies before it
 -- lets the lease end.
 -- include: clock
@@ -28,9 +30,8 @@ local ids, lefts, tries = claims(1, 5)
 local ours = held(keys.unack, keys.counts, keys.attempts, ids, lefts, tries)
 redis.call('HLEN', stats)
 
-local result, failed = {}, {}
+local result, failed = answers(KEYS[9], ids, ours), {}
 for i, id in ipairs(ids) do
-  result[i] = ours[i] and 1 or 0
   if ours[i] then
     failed[#failed + 1] = {id = id, delay_ms = tonumber(ARGV[5 * i - 1]), record = ARGV[5 * i]}
   end

@@ -9,10 +9,12 @@
 -- KEYS[5] {dp:<queue>}:retry      list  ids; read only, to check its type
 -- KEYS[6] {dp:<queue>}:garbage    set   ids that become dead letters
 -- KEYS[7] {dp:<queue>}:stats      hash  totals
+-- KEYS[8] {dp:<queue>}:repeats    hash  id -> repeat that waits for the end of a run; read only
 -- ARGV four for each message: id, retries left, "failed:released" (the token), the attempt as
 --      one line of JSON
 --
--- Returns for each message 1, or 0 when its lease is lost; then nothing of it is touched.
+-- Returns for each message 1; 2 when a repeat of it waits for this, which is for `after_run`; or 0 when its
+-- lease is lost. Then nothing of it is touched.
 -- Crash safety: one script. A repeat answers 0 and changes nothing.
 -- include: clock
 -- include: held
@@ -24,9 +26,8 @@ local ids, lefts, tries = claims(1, 4)
 local ours = held(keys.unack, keys.counts, keys.attempts, ids, lefts, tries)
 redis.call('HLEN', stats)
 
-local result, failed = {}, {}
+local result, failed = answers(KEYS[8], ids, ours), {}
 for i, id in ipairs(ids) do
-  result[i] = ours[i] and 1 or 0
   if ours[i] then
     failed[#failed + 1] = {id = id, final = true, record = ARGV[4 * i]}
   end

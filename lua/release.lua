@@ -9,10 +9,12 @@
 -- KEYS[4] {dp:<queue>}:ready      list  ids, RPUSH here: next out
 -- KEYS[5] {dp:<queue>}:retry      list  ids, RPUSH here: next out
 -- KEYS[6] {dp:<queue>}:stats      hash  totals
+-- KEYS[7] {dp:<queue>}:repeats    hash  id -> repeat that waits for the end of a run; read only
 -- ARGV[1] channel that wakes sleeping hosts
 -- ARGV[2..] three for each message: id, retries left, "failed:released" (the token)
 --
--- Returns for each message 1, or 0 when its lease is lost; then nothing of it is touched.
+-- Returns for each message 1; 2 when a repeat of it waits for this, which is for `after_run`; or 0 when its
+-- lease is lost. Then nothing of it is touched.
 -- Crash safety: one script. A host that dies before it lets the lease end, at the price of one
 -- attempt.
 -- include: held
@@ -24,9 +26,8 @@ redis.call('LLEN', ready)
 redis.call('LLEN', retry)
 redis.call('HLEN', stats)
 
-local result, back, fresh, again, counted = {}, {}, {}, {}, {}
+local result, back, fresh, again, counted = answers(KEYS[7], ids, ours), {}, {}, {}, {}
 for i, id in ipairs(ids) do
-  result[i] = ours[i] and 1 or 0
   if ours[i] then
     local failed, released = string.match(tries[i], '^(%d+):(%d+)')
     counted[#counted + 1] = id

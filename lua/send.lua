@@ -34,6 +34,7 @@
 -- dedup for too long is taken out by later sends and by heartbeats.
 -- Not allow-oom: a full Redis refuses new messages before anything is written.
 -- include: clock
+-- include: expiry
 -- include: enqueue
 local keys = {
   pending = KEYS[1], ready = KEYS[2], counts = KEYS[3], headers = KEYS[4], stats = KEYS[5],

@@ -9,9 +9,11 @@
 -- KEYS[5] {dp:<queue>}:retry      list  ids, LPUSH in, RPOP out
 -- KEYS[6] {dp:<queue>}:garbage    set   ids that become dead letters
 -- KEYS[7] {dp:<queue>}:stats      hash  totals
+-- KEYS[8] {dp:<queue>}:repeats    hash  id -> repeat that waits for the end of a run; read only
 -- ARGV[1] the most to move, at most 100
 --
--- Returns {moved, us until the next lease expires or -1}.
+-- Returns {moved, us until the next lease expires or -1, 1 if repeats may wait for those that moved}. Repeats are
+-- for `after_run`.
 -- Messages that a delayqueue consumer nacked wait in unack as well, until their delay is over:
 -- they are treated the same.
 -- Crash safety: one script; any host repeats it on every pass, so recovery does not depend on
@@ -36,4 +38,5 @@ if #ids > 0 then
   redis.pcall('HINCRBY', stats, 'expired', #ids)
 end
 local head = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')
-return {#ids, us_until(head[2] and score_to_ms(head[2]))}
+local waits = #ids > 0 and redis.call('EXISTS', KEYS[8]) or 0
+return {#ids, us_until(head[2] and score_to_ms(head[2])), waits}

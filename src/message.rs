@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 pub mod expiry;
+pub mod repeat;
+
+pub use repeat::{OnRepeat, SendOutcome, Sent};
 
 /// The longest payload that is accepted unless the sender's setting says otherwise, in bytes.
 pub const PAYLOAD_MAX_DEFAULT: usize = 256 * 1024;
@@ -191,8 +194,10 @@ pub struct NewMessage {
     pub headers: Headers,
     /// A second send of the id writes nothing until so long after the due time of the first, even when the
     /// message is gone; with zero only while it is there. To be given each time: a send with zero does not
-    /// look.
+    /// look. Only with [`OnRepeat::Ignore`]: the others send anew what is gone.
     pub dedup_window: Duration,
+    /// What a repeat does to a message of this id that waits, runs or is dead. To be given each time.
+    pub on_repeat: OnRepeat,
 }
 
 impl NewMessage {
@@ -209,6 +214,7 @@ impl NewMessage {
             retries: Self::RETRIES_DEFAULT,
             headers: Vec::new(),
             dedup_window: Duration::ZERO,
+            on_repeat: OnRepeat::Ignore,
         }
     }
 }
@@ -220,16 +226,6 @@ pub struct Outgoing {
     pub queue: QueueName,
     /// What goes there.
     pub message: NewMessage,
-}
-
-/// What the store says of a message that was sent.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sent {
-    /// The id that the sender chose.
-    pub id: MessageId,
-    /// Unix milliseconds; none when a message of this id was there already, or within its
-    /// [`NewMessage::dedup_window`], and nothing was written.
-    pub due_at_ms: Option<u64>,
 }
 
 /// What proves that a settlement comes from the current lease. Opaque: made by the store, compared

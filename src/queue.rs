@@ -183,10 +183,7 @@ impl Queue {
     ) -> Result<Sent, QueueError> {
         let id = message.id.clone();
         let sent = self.send_all(&[message], limit).await?;
-        Ok(sent.into_iter().next().unwrap_or(Sent {
-            id,
-            due_at_ms: None,
-        }))
+        Ok(sent.into_iter().next().unwrap_or(Sent::new(id, None)))
     }
 
     /// Sends messages, all or none of them as far as room goes, and waits up to `limit` for room.

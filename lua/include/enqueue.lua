@@ -1,4 +1,4 @@
--- enqueue: new messages go into a queue. After `clock`.
+-- enqueue: new messages go into a queue. After `clock` and `expiry`.
 -- It has two halves, so that a script which does more checks everything before it writes anything.
 -- (nowhere) -> ready when already due, else -> pending
 --
@@ -18,15 +18,6 @@ local function on_record(keys, ids)
     for i = 1, #ids do known[i] = known[i] or fields.attempts[i] or fields.due[i] end
   end
   return known, fields
-end
-
--- Headers, with a time in the place of how long the message has to begin.
-local function with_expiry(text)
-  if not string.find(text, '"dqhost-expires-at"', 1, true) then return text end
-  return (string.gsub(text, '%["dqhost%-expires%-at","%+(%d+)"%]', function(ms)
-    if #ms > 15 then return nil end
-    return string.format('["dqhost-expires-at","%.0f"]', now_ceil_ms + tonumber(ms))
-  end))
 end
 
 -- The first half, which only reads. seen: keys of payloads that count as there already; those of

@@ -39,3 +39,13 @@ local function held(unack, counts, attempts, ids, lefts, tries)
   end
   return result
 end
+
+-- What is said of each of these deliveries, which end: 0 when its lease is lost, else 1, or 2 when a repeat
+-- of its message waits for that. Reads only.
+local function answers(repeats, ids, ours)
+  local result = {}
+  local kept = #ids > 0 and redis.call('EXISTS', repeats) == 1
+    and redis.call('HMGET', repeats, unpack(ids)) or {}
+  for i = 1, #ids do result[i] = not ours[i] and 0 or kept[i] and 2 or 1 end
+  return result
+end

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::time::rfc3339;
 use crate::control::ended_text;
 use crate::format::json;
+use crate::format::message::outcome_text;
 use crate::message::{Attempt, HistoryEntry, Record, Sent, State};
 use crate::store::{End, Ended};
 use crate::text::{payload, printable};
@@ -26,8 +27,8 @@ pub(super) fn sent(sent: &Sent, as_json: bool) -> io::Result<()> {
         return json_line(&json::sent(sent));
     }
     let id = printable(sent.id.as_str());
-    if sent.due_at_ms.is_none() {
-        tell!("{id} was sent before, so nothing was sent now");
+    if let Some(what) = outcome_text(sent.outcome) {
+        tell!("{id} {what}");
     }
     writeln!(io::stdout().lock(), "{id}")
 }

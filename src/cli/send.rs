@@ -14,7 +14,7 @@ use clap::builder::NonEmptyStringValueParser;
 use super::open::Missing;
 use super::{Exit, QueueArg, StoreArgs, Usage, lines, log, number, open, payload, print, time};
 use crate::format::line::Defaults;
-use crate::format::message::{expiring, with_key};
+use crate::format::message::{Repeats, expiring, with_key};
 use crate::message::{Due, NewMessage, PAYLOAD_MAX_DEFAULT, RETRIES_MAX};
 use crate::text::{cut, shell_word};
 
@@ -49,6 +49,24 @@ pub(super) struct MessageArgs {
     /// This also holds when the message is gone by then.
     #[arg(long, value_name = "DURATION", value_parser = time::duration)]
     pub dedup_window: Option<Duration>,
+    /// Take the place of the message under the same key
+    ///
+    /// What waits or is dead under the --idempotency-key gets this payload, these headers, retries and this
+    /// time, and begins anew. What runs is followed by one more run. What is gone is sent.
+    #[arg(long, conflicts_with = "extend", hide_short_help = true)]
+    pub replace: bool,
+    /// Give the message under the same key this time
+    ///
+    /// What waits under the --idempotency-key gets this time and nothing else. What is dead waits anew. What
+    /// runs is followed by one more run. What is gone is sent.
+    #[arg(long, hide_short_help = true)]
+    pub extend: bool,
+    /// Let repeats put it off at most so long after the first
+    ///
+    /// This is for --replace and --extend, and counts from the first send.
+    #[arg(long, value_name = "DURATION", value_parser = time::some_duration,
+        allow_hyphen_values = true, hide_short_help = true)]
+    pub max_wait: Option<Duration>,
     /// Make it a dead letter if it has not begun so long from now
     ///
     /// Its class is message-expired. Retries have to begin by then as well. An attempt that has begun is
@@ -82,6 +100,11 @@ impl MessageArgs {
         if key.is_none() && self.dedup_window.is_some() {
             return Err("--dedup-window is for messages with an --idempotency-key".to_owned());
         }
+        if key.is_none() && (self.replace || self.extend) {
+            let why = "--replace and --extend are for messages with an --idempotency-key";
+            return Err(why.to_owned());
+        }
+        let repeats = self.repeats();
         let message = NewMessage {
             due: self.timing.due(),
             retries: self.retries,
@@ -89,7 +112,16 @@ impl MessageArgs {
             ..NewMessage::new(bytes)
         };
         let message = expiring(message, self.expires_in)?;
-        Ok(with_key(message, key, self.dedup_window))
+        with_key(message, key, &repeats)
+    }
+
+    fn repeats(&self) -> Repeats {
+        Repeats {
+            window: self.dedup_window,
+            replace: self.replace,
+            extend: self.extend,
+            max_wait: self.max_wait,
+        }
     }
 }
 
@@ -102,7 +134,8 @@ pub(super) struct SendArgs {
     /// Send a message for each line of stdin or @FILE
     ///
     /// A line is a JSON object: {"payload": ..., "in": "5s", "at": ..., "retries": 3, "headers": {...},
-    /// "idempotency_key": ..., "dedup_window": "1d", "expires_in": "10m"}. "payload" is a string or any JSON,
+    /// "idempotency_key": ..., "dedup_window": "1d", "expires_in": "10m"}. A line with a key may also have
+    /// "replace": true or "extend": true, and "max_wait": "1h". "payload" is a string or any JSON,
     /// "payload_base64" is for bytes, "at_ms" is a time in unix milliseconds, and headers may also be
     /// a list of pairs. A wrong line is reported, and the others are sent.
     ///
@@ -160,11 +193,13 @@ pub(super) async fn send(args: SendArgs) -> anyhow::Result<Exit> {
             ))
         })?;
         let store = open::store(&args.store, Missing::Make).await?;
+        let repeats = message.repeats();
         let defaults = Defaults {
             due: message.timing.due(),
             retries: message.retries,
             headers: message.headers,
-            dedup_window: message.dedup_window,
+            key: None,
+            repeats,
             expires_in: message.expires_in,
             max_payload: message.max_payload,
         };

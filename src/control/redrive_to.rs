@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::format::json;
-use crate::message::{Due, MessageId, NewMessage, QueueName, Record, State, expiry};
+use crate::message::{Due, MessageId, NewMessage, OnRepeat, QueueName, Record, State, expiry};
 use crate::store::{Redrive, Redriven, Store, StoreResult};
 
 /// How often a message may be redriven.
@@ -87,5 +87,6 @@ fn again(from: &QueueName, record: Record, retries: Option<u32>) -> Option<NewMe
         retries: retries.unwrap_or(budget),
         headers,
         dedup_window: REPEAT_WINDOW,
+        on_repeat: OnRepeat::Ignore,
     })
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::time::rfc3339;
-use crate::message::{QueueName, RETRIES_MAX, Record, Sent, State};
+use crate::message::{MessageId, QueueName, RETRIES_MAX, Record, Sent, State};
 use crate::store::{Ended, Heard, Overview, SeenHost};
 use crate::text::printable_json;
 
@@ -12,13 +12,16 @@ pub(crate) fn text(value: &Value) -> String {
     printable_json(&value.to_string()).into_owned()
 }
 
+/// When a message is due.
+pub(crate) fn due(id: &MessageId, due_at_ms: Option<u64>) -> Value {
+    json!({"id": id, "due_at_ms": due_at_ms, "due_at": due_at_ms.map(rfc3339)})
+}
+
 /// The answer to one message sent.
 pub(crate) fn sent(sent: &Sent) -> Value {
-    json!({
-        "id": sent.id,
-        "due_at_ms": sent.due_at_ms,
-        "due_at": sent.due_at_ms.map(rfc3339),
-    })
+    let mut answer = due(&sent.id, sent.due_at_ms);
+    answer["outcome"] = json!(sent.outcome);
+    answer
 }
 
 /// One queue: its counts, its totals and its hosts.

@@ -11,6 +11,7 @@ use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use super::message::Repeats;
 use super::{message, time};
 use crate::message::{Due, Headers, NewMessage, RETRIES_MAX, State, expiry};
 use crate::text::cut;
@@ -20,7 +21,9 @@ pub(crate) struct Defaults {
     pub due: Due,
     pub retries: u32,
     pub headers: Headers,
-    pub dedup_window: Option<Duration>,
+    /// The idempotency key of a message that says none.
+    pub key: Option<String>,
+    pub repeats: Repeats,
     pub expires_in: Option<Duration>,
     pub max_payload: usize,
 }
@@ -47,6 +50,12 @@ struct Line<'a> {
     idempotency_key: Option<&'a RawValue>,
     #[serde(borrow)]
     dedup_window: Option<&'a RawValue>,
+    #[serde(borrow)]
+    replace: Option<&'a RawValue>,
+    #[serde(borrow)]
+    extend: Option<&'a RawValue>,
+    #[serde(borrow)]
+    max_wait: Option<&'a RawValue>,
     #[serde(borrow)]
     expires_in: Option<&'a RawValue>,
     /// Only what is listed has a state. The fields below describe it, and are not sent.
@@ -182,6 +191,51 @@ impl Line<'_> {
         }
     }
 
+    fn key(&self, defaults: &Defaults) -> Result<Option<String>, String> {
+        match text("idempotency_key", self.idempotency_key)? {
+            Some(key) if key.is_empty() => Err("its idempotency_key is empty".to_owned()),
+            Some(_) if defaults.key.is_some() => {
+                Err("there is an idempotency_key in the message and one in the headers".to_owned())
+            }
+            own => Ok(own.or_else(|| defaults.key.clone())),
+        }
+    }
+
+    /// What it says about repeats. A line that names a way, or a window, has not that of the others.
+    fn repeats(&self, key: Option<&str>, defaults: &Defaults) -> Result<Repeats, String> {
+        let window = text("dedup_window", self.dedup_window)?;
+        let window = window
+            .map(|text| {
+                time::duration(&text).map_err(|error| format!("dedup_window {text:?}: {error}"))
+            })
+            .transpose()?;
+        if key.is_none() && window.is_some() {
+            return Err("it has a dedup_window and no idempotency_key".to_owned());
+        }
+        let max_wait = text("max_wait", self.max_wait)?;
+        let max_wait = max_wait
+            .map(|text| {
+                time::some_duration(&text).map_err(|error| format!("max_wait {text:?}: {error}"))
+            })
+            .transpose()?;
+        let replace = field("replace", self.replace, "true or false")?;
+        let extend = field("extend", self.extend, "true or false")?;
+        let others = defaults.repeats;
+        let own = replace.is_some() || extend.is_some() || window.is_some();
+        let mut repeats = Repeats {
+            window,
+            replace: replace.unwrap_or(!own && others.replace),
+            extend: extend.unwrap_or(!own && others.extend),
+            max_wait,
+        };
+        if repeats.change() {
+            repeats.max_wait = max_wait.or(others.max_wait);
+        } else {
+            repeats.window = window.or(others.window);
+        }
+        Ok(repeats)
+    }
+
     fn payload(&self) -> Result<Vec<u8>, String> {
         let is_missing = field("payload_missing", self.payload_missing, "true or false")?;
         let base64 = text("payload_base64", self.payload_base64)?;
@@ -259,21 +313,8 @@ impl Line<'_> {
         let headers = self.headers(defaults)?;
         let expires_in = self.expires_in(&headers, defaults)?;
         message::check(&bytes, &headers, defaults.max_payload)?;
-        let key = text("idempotency_key", self.idempotency_key)?;
-        let key = key.as_deref();
-        let window = text("dedup_window", self.dedup_window)?;
-        if key == Some("") {
-            return Err("its idempotency_key is empty".to_owned());
-        }
-        if key.is_none() && window.is_some() {
-            return Err("it has a dedup_window and no idempotency_key".to_owned());
-        }
-        let window = match window {
-            Some(text) => Some(
-                time::duration(&text).map_err(|error| format!("dedup_window {text:?}: {error}"))?,
-            ),
-            None => defaults.dedup_window,
-        };
+        let key = self.key(defaults)?;
+        let repeats = self.repeats(key.as_deref(), defaults)?;
         let message = NewMessage {
             due,
             retries,
@@ -281,7 +322,7 @@ impl Line<'_> {
             ..NewMessage::new(bytes)
         };
         let message = message::expiring(message, expires_in)?;
-        Ok(message::with_key(message, key, window))
+        message::with_key(message, key.as_deref(), &repeats)
     }
 }
 
@@ -332,7 +373,8 @@ mod tests {
             due: Due::NOW,
             retries: 3,
             headers: Vec::new(),
-            dedup_window: None,
+            key: None,
+            repeats: Repeats::default(),
             expires_in: None,
             max_payload: 100,
         }

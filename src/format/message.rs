@@ -3,23 +3,93 @@
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::message::{Due, HEADERS_MAX, Headers, MessageId, NewMessage, expiry, headers_size};
+use crate::message::{
+    Due, HEADERS_MAX, Headers, MessageId, NewMessage, OnRepeat, SendOutcome, expiry, headers_size,
+};
 use crate::text::human_duration;
 
 /// How long a key counts unless said otherwise: longer than scripts and operators retry.
 const DEDUP_WINDOW: Duration = Duration::from_hours(24);
 
+/// What is said about repeats under the same idempotency key.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Repeats {
+    /// How long a key counts after the due time; none for [`DEDUP_WINDOW`].
+    pub window: Option<Duration>,
+    pub replace: bool,
+    pub extend: bool,
+    pub max_wait: Option<Duration>,
+}
+
+impl Repeats {
+    /// A repeat changes what is there.
+    pub(crate) fn change(&self) -> bool {
+        self.replace || self.extend
+    }
+
+    fn on_repeat(&self) -> Result<OnRepeat, String> {
+        let max_wait = self.max_wait;
+        match (self.replace, self.extend) {
+            (true, true) => Err("give replace or extend, not both".to_owned()),
+            (false, false) if max_wait.is_some() => {
+                Err("a longest wait is for messages with replace or extend".to_owned())
+            }
+            (false, false) => Ok(OnRepeat::Ignore),
+            _ if self.window.is_some() => Err(
+                "replace and extend send anew what is gone: leave out the deduplication window"
+                    .to_owned(),
+            ),
+            (true, false) => Ok(OnRepeat::Replace { max_wait }),
+            (false, true) => Ok(OnRepeat::Extend { max_wait }),
+        }
+    }
+}
+
 /// The message under this idempotency key, if there is one.
+///
+/// # Errors
+///
+/// What is said about repeats does not go together, or needs a key.
 pub(crate) fn with_key(
     message: NewMessage,
     key: Option<&str>,
-    window: Option<Duration>,
-) -> NewMessage {
-    let Some(key) = key else { return message };
-    NewMessage {
+    repeats: &Repeats,
+) -> Result<NewMessage, String> {
+    let on_repeat = repeats.on_repeat()?;
+    let Some(key) = key else {
+        return match on_repeat {
+            OnRepeat::Ignore => Ok(message),
+            _ => Err(
+                "replace and extend are for messages with an idempotency key, and it has none"
+                    .to_owned(),
+            ),
+        };
+    };
+    if let (Some(longest), Due::In(delay)) = (on_repeat.max_wait(), message.due)
+        && delay > longest
+    {
+        return Err(format!(
+            "it is to wait for {}, and at most for {}",
+            human_duration(delay),
+            human_duration(longest)
+        ));
+    }
+    Ok(NewMessage {
         id: MessageId::of_key(key),
-        dedup_window: window.unwrap_or(DEDUP_WINDOW),
+        dedup_window: repeats.window.unwrap_or(DEDUP_WINDOW),
+        on_repeat,
         ..message
+    })
+}
+
+/// What became of a message that is no new one, behind its id.
+pub(crate) fn outcome_text(outcome: SendOutcome) -> Option<&'static str> {
+    match outcome {
+        SendOutcome::Sent => None,
+        SendOutcome::Repeat => Some("was sent before, so nothing was sent now"),
+        SendOutcome::Replaced => Some("was there, and has the new payload, headers and time"),
+        SendOutcome::Extended => Some("was there, and has the new time"),
+        SendOutcome::AfterRunning => Some("is running, and what was sent follows that run"),
     }
 }
 

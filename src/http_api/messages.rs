@@ -18,7 +18,7 @@ use super::schemas::{AnyProblem, BodyProblem};
 use super::{Answer, Shared, answer, schemas};
 use crate::format;
 use crate::format::time;
-use crate::message::{Due, Headers, RETRIES_MAX, Sent};
+use crate::message::{Due, Headers, RETRIES_MAX};
 use crate::store::{Cancelled, Redrive, Redriven, Rescheduled};
 use crate::text::times;
 
@@ -129,11 +129,8 @@ pub(super) async fn reschedule(
     match shared.asked(answers)?.first() {
         Some(Rescheduled::At(due_at_ms)) => {
             message.log("rescheduled");
-            let sent = Sent {
-                id: message.id,
-                due_at_ms: Some(*due_at_ms),
-            };
-            Ok(answer::json(StatusCode::OK, &format::json::sent(&sent)))
+            let due = format::json::due(&message.id, Some(*due_at_ms));
+            Ok(answer::json(StatusCode::OK, &due))
         }
         Some(Rescheduled::InFlight) => Err(in_flight()),
         Some(Rescheduled::Unknown) | None => Err(message.unknown("waiting message")),

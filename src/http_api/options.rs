@@ -1,16 +1,15 @@
 //! What the headers of a request say about its message.
 //!
 //! They have the names of the flags of `dqhost send`: `dqhost-in`, `dqhost-at`, `dqhost-retries`,
-//! `dqhost-dedup-window`, `dqhost-expires-in` and `idempotency-key`. `dqhost-header-NAME` is a header of the message.
-
-use std::time::Duration;
+//! `dqhost-dedup-window`, `dqhost-replace`, `dqhost-extend`, `dqhost-max-wait`, `dqhost-expires-in` and
+//! `idempotency-key`. `dqhost-header-NAME` is a header of the message.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use super::guard::single;
 use super::problem::Problem;
 use crate::format::line::{self, Defaults};
-use crate::format::message::{expiring, with_key};
+use crate::format::message::{Repeats, expiring, with_key};
 use crate::format::time;
 use crate::message::{Due, Headers, NewMessage, RETRIES_MAX};
 
@@ -28,13 +27,12 @@ const PASSED_ON: [&str; 3] = ["traceparent", "tracestate", "baggage"];
 /// otherwise.
 pub(super) struct Options {
     defaults: Defaults,
-    key: Option<String>,
 }
 
 impl Options {
     pub(super) fn read(headers: &HeaderMap) -> Result<Self, Problem> {
-        let (mut delay, mut at, mut retries, mut window) = (None, None, None, None);
-        let mut expires_in = None;
+        let (mut delay, mut at, mut retries, mut expires_in) = (None, None, None, None);
+        let mut repeats = Repeats::default();
         let ours = headers.keys().filter_map(|name| {
             let word = name.as_str().strip_prefix(OURS)?;
             (!name.as_str().starts_with(MESSAGE_HEADER)).then_some((name, word))
@@ -46,7 +44,10 @@ impl Options {
                 "in" => delay = Some(time::duration(value).map_err(wrong)?),
                 "at" => at = Some(time::at(value).map_err(wrong)?),
                 "retries" => retries = Some(whole_number(value).map_err(wrong)?),
-                "dedup-window" => window = Some(time::duration(value).map_err(wrong)?),
+                "dedup-window" => repeats.window = Some(time::duration(value).map_err(wrong)?),
+                "replace" => repeats.replace = truth(value).map_err(wrong)?,
+                "extend" => repeats.extend = truth(value).map_err(wrong)?,
+                "max-wait" => repeats.max_wait = Some(time::some_duration(value).map_err(wrong)?),
                 "expires-in" => expires_in = Some(time::some_duration(value).map_err(wrong)?),
                 _ => {
                     return Err(Problem::bad_request(format!(
@@ -71,17 +72,17 @@ impl Options {
                 due,
                 retries: retries.unwrap_or(NewMessage::RETRIES_DEFAULT),
                 headers: message_headers(headers)?,
-                dedup_window: window,
+                key: key.map(key_of).transpose()?,
+                repeats,
                 expires_in,
                 // Checked afterwards, since it has an answer of its own.
                 max_payload: usize::MAX,
             },
-            key: key.map(key_of).transpose()?,
         })
     }
 
     pub(super) fn has_key(&self) -> bool {
-        self.key.is_some()
+        self.defaults.key.is_some()
     }
 
     /// Those of each message.
@@ -89,13 +90,8 @@ impl Options {
         &self.defaults.headers
     }
 
-    fn window(&self) -> Option<Duration> {
-        self.defaults.dedup_window
-    }
-
     /// The message with this payload.
     pub(super) fn message(self, payload: Vec<u8>) -> Result<NewMessage, Problem> {
-        let window = self.window();
         let message = NewMessage {
             due: self.defaults.due,
             retries: self.defaults.retries,
@@ -103,12 +99,17 @@ impl Options {
             ..NewMessage::new(payload)
         };
         let message = expiring(message, self.defaults.expires_in).map_err(Problem::bad_request)?;
-        Ok(with_key(message, self.key.as_deref(), window))
+        with_key(
+            message,
+            self.defaults.key.as_deref(),
+            &self.defaults.repeats,
+        )
+        .map_err(Problem::bad_request)
     }
 
     /// The message that a JSON object describes, or what is wrong with it.
     pub(super) fn parse(&self, text: &[u8]) -> Result<NewMessage, String> {
-        let message = line::parse(text, &self.defaults).map_err(|error| {
+        line::parse(text, &self.defaults).map_err(|error| {
             if error.starts_with("unknown field") {
                 return format!(
                     "{error}; a payload that is JSON itself goes into the field `payload`, or as \
@@ -116,14 +117,15 @@ impl Options {
                 );
             }
             error
-        })?;
-        // The id of a message with a key of its own does not tell when it was made.
-        if self.has_key() && message.id.sent_at_ms().is_none() {
-            return Err(
-                "there is an idempotency_key in the message and one in the headers".to_owned(),
-            );
-        }
-        Ok(with_key(message, self.key.as_deref(), self.window()))
+        })
+    }
+}
+
+fn truth(text: &str) -> Result<bool, String> {
+    match text {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err("it must be true or false".to_owned()),
     }
 }
 
@@ -191,6 +193,7 @@ fn text(name: &HeaderName, value: &HeaderValue) -> Result<String, Problem> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::time::Duration;
 
     fn read(headers: &[(&str, &str)]) -> Result<Options, String> {
         let mut map = HeaderMap::new();
@@ -272,7 +275,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_header_is_a_panic(name in "(dqhost-(in|at|retries|header-x|dedup-window|expires-in)|idempotency-key|ce-x)", value: Vec<u8>) {
+        fn no_header_is_a_panic(name in "(dqhost-(in|at|retries|header-x|dedup-window|replace|extend|max-wait|expires-in)|idempotency-key|ce-x)", value: Vec<u8>) {
             let mut map = HeaderMap::new();
             if let Ok(value) = axum::http::HeaderValue::from_bytes(&value) {
                 map.append(name.parse::<HeaderName>().unwrap(), value);

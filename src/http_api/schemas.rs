@@ -34,6 +34,12 @@ pub(super) struct NewMessage {
     dedup_window: Option<String>,
     /// Make it a dead letter if it has not begun so long from now, such as `10m`.
     expires_in: Option<String>,
+    /// Put it in the place of the message that is there under the key.
+    replace: Option<bool>,
+    /// Give the message that is there under the key the due time.
+    extend: Option<bool>,
+    /// With `replace` or `extend`: so long after the first send it is due at the latest, such as `10m`.
+    max_wait: Option<String>,
 }
 
 /// What became of a message that was sent.
@@ -41,10 +47,12 @@ pub(super) struct NewMessage {
 pub(super) struct Sent {
     /// The id of the message.
     id: String,
-    /// Unix milliseconds. Null if it is a repeat and nothing was sent.
+    /// Unix milliseconds. Null if it is a repeat and nothing was done.
     due_at_ms: Option<u64>,
     /// The same in RFC 3339.
     due_at: Option<String>,
+    /// What a send did: sent, repeat, replaced, extended or after-running. Absent if nothing was sent.
+    outcome: Option<String>,
 }
 
 /// A message.

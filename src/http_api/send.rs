@@ -16,7 +16,7 @@ use super::schemas::{AnyProblem, BodyProblem};
 use super::send_span::SendSpan;
 use super::{Answer, Shared, answer, schemas};
 use crate::format::{self, line, message};
-use crate::message::{NewMessage, QueueName, Sent};
+use crate::message::{NewMessage, QueueName, SendOutcome, Sent};
 use crate::store::BATCH_MAX;
 
 /// The most bytes of payloads that a batch has: what a store accepts in one step.
@@ -63,9 +63,9 @@ impl Form {
     post,
     path = "/queues/{queue}/messages",
     tag = "messages",
-    params(("queue" = String, Path, description = "Name of the queue"), ("dqhost-in" = Option<String>, Header, description = "A delay, such as 30s"), ("dqhost-at" = Option<String>, Header, description = "A time, such as 2026-12-31T14:00:00Z"), ("dqhost-retries" = Option<u32>, Header, description = "Deliver again so often after a first failure"), ("dqhost-dedup-window" = Option<String>, Header, description = "Recognise repeats so long after the due time"), ("dqhost-expires-in" = Option<String>, Header, description = "Make it a dead letter if it has not begun so long from now, such as 10m"), ("idempotency-key" = Option<String>, Header, description = "Send once under this key")),
+    params(("queue" = String, Path, description = "Name of the queue"), ("dqhost-in" = Option<String>, Header, description = "A delay, such as 30s"), ("dqhost-at" = Option<String>, Header, description = "A time, such as 2026-12-31T14:00:00Z"), ("dqhost-retries" = Option<u32>, Header, description = "Deliver again so often after a first failure"), ("dqhost-dedup-window" = Option<String>, Header, description = "Recognise repeats so long after the due time"), ("dqhost-replace" = Option<bool>, Header, description = "Take the place of the message under the same key"), ("dqhost-extend" = Option<bool>, Header, description = "Give the message under the same key the due time"), ("dqhost-max-wait" = Option<String>, Header, description = "With dqhost-replace or dqhost-extend: due at most so long after the first send, such as 10m"), ("dqhost-expires-in" = Option<String>, Header, description = "Make it a dead letter if it has not begun so long from now, such as 10m"), ("idempotency-key" = Option<String>, Header, description = "Send once under this key")),
     request_body(content((schemas::NewMessage = "application/json"), (String = "application/x-ndjson"), (String = "text/plain"), (Vec<u8> = "application/octet-stream")), description = "The payload; in JSON a message or an array of messages"),
-    responses((status = 201, description = "Accepted; of a batch an array of these", body = schemas::Sent), (status = 200, description = "A repeat; nothing was sent", body = schemas::Sent), (status = 422, description = "The key was used with another payload", body = schemas::ProblemDocument, content_type = "application/problem+json"), AnyProblem, BodyProblem)
+    responses((status = 201, description = "Accepted; of a batch an array of these", body = schemas::Sent), (status = 200, description = "A repeat: nothing was sent, or what is there was changed", body = schemas::Sent), (status = 422, description = "The key was used with another payload", body = schemas::ProblemDocument, content_type = "application/problem+json"), AnyProblem, BodyProblem)
 )]
 pub(super) async fn send(
     State(shared): State<Arc<Shared>>,
@@ -130,11 +130,13 @@ async fn send_this(shared: &Shared, queue: &QueueName, messages: [NewMessage; 1]
             "the store did not say what became of the message",
         ));
     };
-    let status = if sent.due_at_ms.is_some() {
-        StatusCode::CREATED
-    } else {
-        check_repeat(shared, queue, &message).await?;
-        StatusCode::OK
+    let status = match sent.outcome {
+        SendOutcome::Sent => StatusCode::CREATED,
+        SendOutcome::Repeat => {
+            check_repeat(shared, queue, &message).await?;
+            StatusCode::OK
+        }
+        SendOutcome::Replaced | SendOutcome::Extended | SendOutcome::AfterRunning => StatusCode::OK,
     };
     let mut response = answer::json(status, &format::json::sent(&sent));
     // Ours are UUIDs, which need no escapes.
@@ -187,8 +189,7 @@ async fn send_batch<'b>(
 
 async fn send_these(shared: &Shared, queue: &QueueName, batch: &[NewMessage]) -> Answer {
     let sent = shared.asked(shared.store.send(queue, batch).await)?;
-    let is_new = |sent: &Sent| sent.due_at_ms.is_some();
-    let status = if sent.iter().any(is_new) {
+    let status = if sent.iter().any(Sent::is_new) {
         StatusCode::CREATED
     } else {
         StatusCode::OK

@@ -24,7 +24,7 @@ use super::send::{checked, send_one};
 use super::tokens::{name_of, queues_of};
 use super::{Answer, Shared, schemas};
 use crate::clock::Clock;
-use crate::format::message::with_key;
+use crate::format::message::{Repeats, with_key};
 use crate::message::{NewMessage, QueueName};
 
 /// What secrets begin with.
@@ -258,7 +258,8 @@ pub(super) async fn receive(
             .collect(),
         ..NewMessage::new(body.bytes)
     };
-    let message = with_key(message, Some(&key), None);
+    let message = with_key(message, Some(&key), &Repeats::default());
+    let message = message.map_err(Problem::bad_request)?;
     send_one(&shared, &queue, checked(&shared, message)?).await
 }
 

@@ -1,7 +1,7 @@
 //! By when a message has to begin.
 //!
 //! It is a header, so every store keeps it with the message, and lists, moves and producers in other
-//! languages know it. `lua/include/enqueue.lua`, `reserve.lua` and `redriven.lua` read it in the same way.
+//! languages know it. `lua/include/expiry.lua`, `reserve.lua`, `redriven.lua` and `change.lua` read it in the same way.
 
 use std::borrow::Cow;
 use std::time::Duration;

@@ -9,7 +9,7 @@ use super::permissions::Permissions;
 use super::run_lines::RunLines;
 use super::trace::Trace;
 use crate::message::{
-    DELAY_MS_MAX, Due, HEADERS_MAX, MessageId, NewMessage, Outgoing, PAYLOAD_MAX_DEFAULT,
+    DELAY_MS_MAX, Due, HEADERS_MAX, MessageId, NewMessage, OnRepeat, Outgoing, PAYLOAD_MAX_DEFAULT,
     QueueName, RETRIES_MAX, expiry, headers_size,
 };
 
@@ -92,6 +92,7 @@ impl Outbox {
                     retries,
                     headers,
                     dedup_window: Duration::ZERO,
+                    on_repeat: OnRepeat::Ignore,
                 },
             });
             return Ok(id.to_string());

@@ -45,6 +45,7 @@ mod open;
 mod overview;
 mod prefetch;
 mod queues;
+mod repeats;
 mod reserved;
 mod scripts;
 mod send;

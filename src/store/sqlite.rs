@@ -40,6 +40,7 @@ mod manage;
 mod open;
 mod overview;
 mod queue;
+mod repeats;
 mod retention;
 mod send;
 mod settle;

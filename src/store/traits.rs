@@ -62,6 +62,9 @@ pub trait SendMessages: Send + Sync + 'static {
     /// and will not be lost by anything that the store survives. A repeat with the same ids while
     /// they live, or within their windows, writes nothing. All or nothing for each step of up to [`BATCH_MAX`] messages or
     /// 4 MiB; on an error the steps before it have been accepted.
+    ///
+    /// A message with another [`NewMessage::on_repeat`] than `Ignore` may change what is there, and in Redis
+    /// is a step of its own. If that is in unack, it takes effect when the delivery has ended.
     async fn send(&self, queue: &QueueName, messages: &[NewMessage]) -> StoreResult<Vec<Sent>>;
 }
 
@@ -175,7 +178,8 @@ pub trait Settle: Send + Sync + 'static {
 #[async_trait]
 pub trait Hosts: Send + Sync + 'static {
     /// Makes a host visible to others on this queue for `silence` more, and forgets a bounded number of
-    /// ids whose [`NewMessage::dedup_window`] is over.
+    /// ids whose [`NewMessage::dedup_window`] is over. In Redis it also lets repeats take effect whose
+    /// messages others have taken out of unack.
     async fn heartbeat(
         &self,
         queue: &QueueName,

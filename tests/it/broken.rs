@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use dqhost::message::{Claim, Due, MessageId, NewMessage, Record, State};
+use dqhost::message::{Claim, Due, MessageId, NewMessage, OnRepeat, Record, State};
 use dqhost::store::{
     End, Ended, HOST_SILENCE, HostInfo, Page, Peer, Retention, Settlement, Store, StoreResult,
 };
@@ -14,7 +14,7 @@ use crate::contract::tools::*;
 use crate::support::{Host, RedisServer, eventually, guest, run, stats, stderr, stdout};
 
 /// Every key of a queue but those of payloads.
-const KEYS: [&str; 20] = [
+const KEYS: [&str; 21] = [
     "pending",
     "ready",
     "unack",
@@ -29,6 +29,7 @@ const KEYS: [&str; 20] = [
     "stats",
     "ended",
     "dedup",
+    "repeats",
     "moving",
     "moving:was",
     "moving:peer",
@@ -126,8 +127,9 @@ const KEEP_ONE: Retention = Retention {
 };
 
 /// What a host or a person may do, and the message that is not there any more after it.
-const STEPS: [&str; 27] = [
+const STEPS: [&str; 28] = [
     "send",
+    "replace",
     "reschedule",
     "cancel",
     "pause",
@@ -182,6 +184,14 @@ async fn step(store: &dyn Store, step: &str, m: &Messages) -> StoreResult<()> {
     };
     match step {
         "send" => store.send(q, &[once()]).await.map(drop),
+        "replace" => {
+            let on_repeat = OnRepeat::Replace { max_wait: None };
+            let message = NewMessage {
+                on_repeat,
+                ..NewMessage::new("new")
+            };
+            store.send(q, &[message]).await.map(drop)
+        }
         "reschedule" => {
             let due = Due::In(LONG * 2);
             store.reschedule(q, &[m.ready.clone()], due).await.map(drop)
@@ -304,7 +314,14 @@ async fn what_fails_for_a_key_of_the_wrong_type_names_it_and_changes_nothing() {
 fn stats_while_broken(url: &str, key: &str) {
     let code = i32::from(!matches!(
         key,
-        "paused" | "moving:was" | "moving:peer" | "history" | "headers" | "dedup" | "ended"
+        "paused"
+            | "moving:was"
+            | "moving:peer"
+            | "history"
+            | "headers"
+            | "dedup"
+            | "repeats"
+            | "ended"
     )) * 5;
     let code = if key.starts_with("msg:") { 0 } else { code };
     let output = dqhost_stats(url);

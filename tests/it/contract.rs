@@ -21,6 +21,7 @@ mod inspect;
 mod keyed;
 mod limits;
 mod manage;
+mod repeats;
 mod send;
 pub(crate) mod settle;
 mod ticks;
@@ -102,6 +103,23 @@ macro_rules! contract {
                 send: a_window_lasts_from_the_due_time_and_then_ends,
                 send: payloads_and_headers_come_back_as_they_were_sent,
                 send: a_large_batch_is_accepted_whole,
+                repeats: a_repeat_takes_the_place_of_what_waits,
+                repeats: what_is_in_line_is_put_off_and_comes_back,
+                repeats: a_repeat_moves_the_time_of_what_waits_and_nothing_else,
+                repeats: what_is_replaced_after_a_failure_begins_anew,
+                repeats: what_is_extended_after_a_failure_goes_on,
+                repeats: repeats_put_it_off_no_longer_than_the_longest_wait,
+                repeats: a_repeat_during_a_run_is_run_once_afterwards,
+                repeats: a_time_that_is_moved_during_a_run_is_that_of_one_run_more,
+                repeats: a_wait_during_a_run_counts_from_the_first_repeat,
+                repeats: a_repeat_during_a_run_that_fails_changes_what_is_tried_again,
+                repeats: a_repeat_waits_no_longer_for_what_is_released_or_lost,
+                repeats: a_late_result_is_not_that_of_a_message_sent_anew,
+                repeats: a_repeat_of_a_dead_letter_begins_anew,
+                repeats: what_is_gone_is_sent_whatever_the_window,
+                repeats: in_a_batch_each_message_sees_those_before_it,
+                repeats: what_moves_to_another_store_is_left_alone,
+                repeats: a_wait_ends_when_a_repeat_makes_it_due,
                 deliver: messages_are_promoted_when_due_and_never_before,
                 deliver: the_store_tells_when_there_is_something_to_do,
                 deliver: messages_are_reserved_oldest_first,
@@ -131,6 +149,7 @@ macro_rules! contract {
                 keyed: each_key_has_its_rate,
                 keyed: the_rate_of_a_key_goes_on_by_the_clock_of_the_store,
                 keyed: what_is_set_aside_is_found_cancelled_and_rescheduled,
+                keyed: what_is_set_aside_is_replaced_and_put_off,
                 keyed: a_key_with_many_messages_keeps_no_other_waiting,
                 keyed: whoever_reserves_without_limits_takes_what_is_in_line,
                 fair: who_comes_behind_a_thousand_is_next,

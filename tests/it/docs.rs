@@ -225,6 +225,16 @@ fn the_commands_of_the_page_on_retries_run_and_print_what_it_shows() {
     script.run(empty.path(), home.path());
 }
 
+#[test]
+fn the_commands_of_the_page_on_debouncing_run_and_print_what_it_shows() {
+    let (empty, home) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let script = Script::of(include_str!("../../docs/debounce.md"));
+    assert_eq!(script.shown.len(), 4);
+    script.run(empty.path(), home.path());
+    let store = home.path().join(".local/share/dqhost/dqhost.db");
+    assert_eq!(stats(&store.display().to_string(), "search")["pending"], 3);
+}
+
 /// All Markdown files of the repository.
 fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {

@@ -96,8 +96,8 @@ fn only_what_takes_messages_in_is_stopped_by_a_full_memory() {
     for (name, text) in scripts() {
         let flags = text.lines().next().unwrap();
         let expected = match name.as_str() {
-            "send" | "tick" | "ack_and_send" | "redrive_edited" | "begin_transfer" | "import"
-            | "keep_results" => "#!lua",
+            "send" | "send_or_change" | "tick" | "ack_and_send" | "redrive_edited"
+            | "begin_transfer" | "import" | "keep_results" => "#!lua",
             "inspect" | "audit" | "elsewhere" | "past_retention" | "locate" => {
                 "#!lua flags=no-writes"
             }
@@ -206,6 +206,41 @@ async fn ack_and_send_within_the_queue(store: &dyn dqhost::store::Store) {
     assert_eq!(cancelled, [dqhost::store::Cancelled::Done; 2]);
 }
 
+/// Messages that are replaced while they wait and while they run; all is as before in the end.
+async fn repeats_of_each_kind(store: &dyn dqhost::store::Store) {
+    use crate::contract::tools::*;
+    use dqhost::message::{Due, MessageId, NewMessage, OnRepeat, SendOutcome};
+
+    let message = |due| NewMessage {
+        id: MessageId::of_key("key"),
+        due,
+        headers: vec![("k".to_owned(), "v".to_owned())],
+        on_repeat: OnRepeat::Replace {
+            max_wait: Some(LONG),
+        },
+        ..NewMessage::new("x")
+    };
+    let waiting = reserve(store, 10, LONG).await;
+    for (due, expected) in [
+        (Due::NOW, SendOutcome::Sent),
+        (Due::In(LONG), SendOutcome::Replaced),
+        (Due::NOW, SendOutcome::Replaced),
+    ] {
+        let sent = store.send(&queue(), &[message(due)]).await.unwrap();
+        assert_eq!(sent[0].outcome, expected);
+    }
+    for _ in 0..2 {
+        let running = reserve_one(store, LONG).await;
+        let sent = store.send(&queue(), &[message(Due::NOW)]).await.unwrap();
+        assert_eq!(sent[0].outcome, SendOutcome::AfterRunning);
+        settle(store, &running.claim, dqhost::store::Settlement::ACK).await;
+    }
+    let ids = [MessageId::of_key("key")];
+    store.cancel(&queue(), &ids).await.unwrap();
+    let claims: Vec<_> = waiting.into_iter().map(|d| d.claim).collect();
+    store.release(&queue(), &claims).await.unwrap();
+}
+
 /// One node of a cluster, to which only the slots of these keys belong.
 fn node_with_the_slots_of(keys: &[&str]) -> RedisServer {
     let bus = free_port().to_string();
@@ -244,6 +279,7 @@ async fn scripts_touch_no_key_outside_the_slot_of_their_queue() {
     }
     let later = send(&*store, "later", Due::In(LONG), 3).await;
     store.cancel(&queue(), &[later]).await.unwrap();
+    repeats_of_each_kind(&*store).await;
     store.advance(&queue()).await.unwrap();
     crate::contract::fair::sort(&*store).await;
     let claims: Vec<_> = reserve(&*store, 5, LONG)

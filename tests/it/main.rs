@@ -55,6 +55,7 @@ mod queue;
 mod raw;
 mod release;
 mod reload;
+mod repeats;
 mod replay;
 mod requests;
 mod retries;

@@ -9,6 +9,7 @@ use crate::cli::open::{self, Missing};
 use crate::cli::{Usage, payload};
 use crate::control::call_of;
 use crate::format::line::{Defaults, line_max, parse};
+use crate::format::message::Repeats;
 use crate::message::{Due, Headers, MessageId, NewMessage, PAYLOAD_MAX_DEFAULT, headers_size};
 use crate::runtime::Call;
 use crate::store::address::Endpoints;
@@ -80,7 +81,8 @@ pub(in crate::cli) async fn messages(
         due: Due::NOW,
         retries,
         headers,
-        dedup_window: None,
+        key: None,
+        repeats: Repeats::default(),
         expires_in: None,
         max_payload: PAYLOAD_MAX_DEFAULT,
     };

@@ -7,7 +7,8 @@ use tokio::sync::mpsc;
 use super::notices::{done, failed, several};
 use super::{Command, Notice, Shared, Stage, lock, tasks, trials, undo};
 use crate::control::{is_known, not_there};
-use crate::message::{Due, MessageId, NewMessage, QueueName};
+use crate::format::message::outcome_text;
+use crate::message::{Due, MessageId, NewMessage, QueueName, SendOutcome};
 use crate::store::{Cancelled, Redriven, Rescheduled, StoreResult};
 use crate::text::{human_duration, printable};
 
@@ -129,8 +130,12 @@ async fn send(shared: &Shared, queue: QueueName, message: NewMessage) -> StoreRe
         .await
         .map(|overview| overview.now_ms);
     let due_ms = sent.first().and_then(|sent| sent.due_at_ms);
+    let outcome = sent
+        .first()
+        .map_or(SendOutcome::Repeat, |sent| sent.outcome);
+    let told = outcome_text(outcome).unwrap_or_default();
     let text = match (due_ms, now_ms) {
-        (None, _) => format!("{id} was sent before, so nothing was sent now"),
+        _ if !told.is_empty() => format!("{id} {told}"),
         (Some(due_ms), Ok(now_ms)) if due_ms > now_ms => {
             let wait = std::time::Duration::from_millis(due_ms - now_ms);
             format!("sent {id}, due in {}", human_duration(wait))

@@ -1,15 +1,24 @@
 //! What the methods of producers and operators note.
 
 use super::{Event, EventBuffer, EventKind};
-use crate::message::{MessageId, NewMessage, QueueName, Sent};
+use crate::message::{MessageId, NewMessage, QueueName, SendOutcome, Sent};
 use crate::store::{Cancelled, Redriven, Rescheduled};
 
 impl EventBuffer {
-    /// What a send has accepted. A repeat has sent nothing.
+    /// What a send has accepted, or changed in what waits. A repeat that did nothing is not told.
     pub(in crate::store) fn sent(&self, queue: &QueueName, messages: &[NewMessage], sent: &[Sent]) {
         let accepted = |(message, sent): (&NewMessage, &Sent)| {
             let due_at_ms = Some(sent.due_at_ms?);
-            Some(Event::sent(message, due_at_ms))
+            Some(match sent.outcome {
+                // One that waits for the end of a run was accepted as well.
+                SendOutcome::Sent | SendOutcome::Repeat | SendOutcome::AfterRunning => {
+                    Event::sent(message, due_at_ms)
+                }
+                SendOutcome::Replaced | SendOutcome::Extended => Event {
+                    due_at_ms,
+                    ..Event::of(EventKind::Rescheduled, &message.id)
+                },
+            })
         };
         self.note(queue, messages.iter().zip(sent).filter_map(accepted));
     }

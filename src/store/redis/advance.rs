@@ -162,8 +162,12 @@ impl RedisStore {
         let (mut expired, mut dead_lettered, mut dropped, mut adopted) = (0, 0, 0, 0);
         let mut found_expiring = false;
         if ends {
-            (expired, lease_end) = decode(&self.name, ADVANCE, next())?;
+            let repeats: i64;
+            (expired, lease_end, repeats) = decode(&self.name, ADVANCE, next())?;
             lease_asked = again;
+            if repeats > 0 {
+                self.after_runs(ADVANCE, queue, Vec::new()).await;
+            }
             (dead_lettered, dropped) = self.after_dead_lettering(queue, k, next()).await?;
         }
         if !promoted.cut.is_empty() {

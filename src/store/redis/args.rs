@@ -36,7 +36,7 @@ pub(super) fn add_message(command: &mut Cmd, message: &NewMessage, place: &str) 
         .arg(due_arg(message.due))
         .arg(message.retries)
         .arg(headers_json(&message.headers))
-        .arg(ms(message.dedup_window))
+        .arg(ms(message.window()))
         .arg(place);
 }
 

@@ -27,12 +27,14 @@ pub(super) fn decode<T: FromRedisValue>(
     T::from_redis_value(value).map_err(|_| unexpected(store, operation))
 }
 
-/// The 1 and 0 of ack, nack, reject, extend and release.
+/// Done, and a repeat of the message waits for this.
+pub(super) const REPEATED: i64 = 2;
+
+/// What ack, nack, reject, extend and release say.
 pub(super) fn settled(code: i64) -> Settled {
-    if code == 1 {
-        Settled::Done
-    } else {
-        Settled::LeaseLost
+    match code {
+        1 | REPEATED => Settled::Done,
+        _ => Settled::LeaseLost,
     }
 }
 

@@ -9,7 +9,7 @@ use redis::{Cmd, Value};
 
 use super::advance::{ADVANCE, promote, since};
 use super::args::add_claim;
-use super::decode::{bytes, decode, settled, unexpected};
+use super::decode::{REPEATED, bytes, decode, settled, unexpected};
 use super::foreign::{is_foreign, persist};
 use super::keys::Keys;
 use super::reserved::{Reserved, limited, reservation, reserved};
@@ -125,7 +125,8 @@ impl Deliver for RedisStore {
             command.arg(ms(lease));
             command
         };
-        self.each_claim(Operation::Extend, claims, base).await
+        let codes = self.each_claim(Operation::Extend, claims, base).await?;
+        Ok(codes.into_iter().map(settled).collect())
     }
 
     async fn release(&self, queue: &QueueName, claims: &[Claim]) -> StoreResult<Vec<Settled>> {
@@ -135,7 +136,16 @@ impl Deliver for RedisStore {
             command.arg(&k.wake);
             command
         };
-        self.each_claim(Operation::Release, claims, base).await
+        let codes = self.each_claim(Operation::Release, claims, base).await?;
+        let again = claims
+            .iter()
+            .zip(&codes)
+            .filter(|(_, code)| **code == REPEATED);
+        let again: Vec<MessageId> = again.map(|(claim, _)| claim.id.clone()).collect();
+        if !again.is_empty() {
+            self.after_runs(Operation::Release, queue, again).await;
+        }
+        Ok(codes.into_iter().map(settled).collect())
     }
 
     fn subscribe(&self, queues: &[QueueName]) -> Subscription {
@@ -339,13 +349,13 @@ impl RedisStore {
         }
     }
 
-    /// Runs a script that answers 1 or 0 for each claim, in steps.
+    /// Runs a script that answers a number for each claim, in steps.
     async fn each_claim(
         &self,
         operation: Operation,
         claims: &[Claim],
         base: impl Fn() -> Cmd,
-    ) -> StoreResult<Vec<Settled>> {
+    ) -> StoreResult<Vec<i64>> {
         let mut result = Vec::with_capacity(claims.len());
         for step in claims.chunks(BATCH_MAX) {
             let mut command = base();
@@ -356,7 +366,7 @@ impl RedisStore {
             if codes.len() != step.len() {
                 return Err(unexpected(&self.name, operation));
             }
-            result.extend(codes.into_iter().map(settled));
+            result.extend(codes);
         }
         Ok(result)
     }

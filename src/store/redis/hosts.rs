@@ -24,8 +24,11 @@ impl Hosts for RedisStore {
         self.register(queue).await?;
         let info = serde_json::json!(host).to_string();
         let command = self.beat(queue, &host.id, &info, silence);
-        self.one::<i64>(&self.work, Operation::Heartbeat, command)
-            .await?;
+        let (_, repeats): (i64, i64) = self.one(&self.work, Operation::Heartbeat, command).await?;
+        if repeats > 0 {
+            self.after_runs(Operation::Heartbeat, queue, Vec::new())
+                .await;
+        }
         Ok(())
     }
 
@@ -33,7 +36,7 @@ impl Hosts for RedisStore {
         // It says nothing of others, however long they have been silent.
         let nobody = Duration::from_millis(DELAY_MS_MAX);
         let command = self.beat(queue, host_id, "", nobody);
-        self.one::<i64>(&self.work, Operation::Leave, command)
+        self.one::<(i64, i64)>(&self.work, Operation::Leave, command)
             .await?;
         Ok(())
     }

@@ -1,9 +1,10 @@
 //! Every key name, in one place.
 
-use std::fmt;
-use std::str::FromStr;
-
 use crate::message::{MessageId, QueueName};
+
+mod prefix;
+
+pub use prefix::{KeyPrefix, KeyPrefixError};
 
 /// What stands before a queue's name unless it is set otherwise, and before every payload's.
 const PREFIX: &str = "dp";
@@ -27,6 +28,7 @@ pub(super) const HOLDERS: [(&str, &str); 8] = [
 /// The others, whose type is known.
 const OTHERS: [(&str, &str); 21] = [
     ("dedup", "zset"),
+    ("repeats", "hash"),
     ("hosts", "zset"),
     ("hosts:info", "hash"),
     ("attempts", "hash"),
@@ -51,54 +53,6 @@ const OTHERS: [(&str, &str); 21] = [
 
 /// What matches the ends of all keys in [`HOLDERS`], and of few payloads, which can be very many.
 const HOLDER_PATTERN: &str = "[prugdm][eano]*";
-
-/// The first part of the keys of a queue: `dp`, unless a delayqueue uses `UseCustomPrefix`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeyPrefix(String);
-
-/// Why a text is no [`KeyPrefix`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "a prefix has 1 to 64 letters, digits, dots, underscores, dashes, colons and slashes, and does not \
-     start with dqhost"
-)]
-pub struct KeyPrefixError;
-
-impl FromStr for KeyPrefix {
-    type Err = KeyPrefixError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let allowed = |b: u8| b.is_ascii_alphanumeric() || b"._-:/".contains(&b);
-        if (1..=64).contains(&text.len())
-            && text.bytes().all(allowed)
-            && !text.starts_with("dqhost")
-        {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(KeyPrefixError)
-        }
-    }
-}
-
-impl Default for KeyPrefix {
-    fn default() -> Self {
-        Self(PREFIX.to_owned())
-    }
-}
-
-impl fmt::Display for KeyPrefix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl KeyPrefix {
-    /// True for the one that is used unless it is set otherwise.
-    #[must_use]
-    pub fn is_default(&self) -> bool {
-        self.0 == PREFIX
-    }
-}
 
 /// How keys are named.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,7 +83,7 @@ impl Naming {
 
     /// What all keys of a queue start with, but for payloads.
     fn base(&self, queue: &QueueName) -> String {
-        base(&self.prefix.0, queue, self.hash_tag)
+        base(self.prefix.as_str(), queue, self.hash_tag)
     }
 
     /// What matches the keys of all queues that hold ids, and more.
@@ -150,9 +104,7 @@ impl Naming {
         } else {
             key
         };
-        let rest = key
-            .strip_prefix(self.prefix.0.as_str())?
-            .strip_prefix(':')?;
+        let rest = key.strip_prefix(self.prefix.as_str())?.strip_prefix(':')?;
         let (name, part) = rest.split_once(if self.hash_tag { "}:" } else { ":" })?;
         let (_, kind) = HOLDERS.iter().find(|(holder, _)| *holder == part)?;
         Some((name.parse().ok()?, kind))
@@ -180,7 +132,7 @@ impl Naming {
             base
         };
         let prefix = named.strip_suffix(queue.as_str())?.strip_suffix(':')?;
-        (prefix != self.prefix.0).then_some(base)
+        (prefix != self.prefix.as_str()).then_some(base)
     }
 }
 
@@ -230,6 +182,8 @@ pub(super) struct Keys {
     pub results_order: String,
     /// zset: id -> unix seconds until which a send with it finds it there.
     pub dedup: String,
+    /// hash: id -> repeat that takes effect when a run has ended.
+    pub repeats: String,
     /// zset: id -> unix seconds since which it is moving to or from another store.
     pub moving: String,
     /// hash: id -> "state:ms" that it had or will have.
@@ -289,6 +243,7 @@ impl Keys {
             "results" => |k| &k.results,
             "results:order" => |k| &k.results_order,
             "dedup" => |k| &k.dedup,
+            "repeats" => |k| &k.repeats,
             "moving" => |k| &k.moving,
             "moving:was" => |k| &k.moving_was,
             "moving:peer" => |k| &k.moving_peer,
@@ -338,6 +293,7 @@ impl Keys {
             results: key("results"),
             results_order: key("results:order"),
             dedup: key("dedup"),
+            repeats: key("repeats"),
             moving: key("moving"),
             moving_was: key("moving:was"),
             moving_peer: key("moving:peer"),

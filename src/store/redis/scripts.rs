@@ -62,6 +62,8 @@ fn included(name: &str) -> &'static str {
         "foreign" => include_str!("../../../lua/include/foreign.lua"),
         "acked" => include_str!("../../../lua/include/acked.lua"),
         "enqueue" => include_str!("../../../lua/include/enqueue.lua"),
+        "expiry" => include_str!("../../../lua/include/expiry.lua"),
+        "change" => include_str!("../../../lua/include/change.lua"),
         "fail" => include_str!("../../../lua/include/fail.lua"),
         "redriven" => include_str!("../../../lua/include/redriven.lua"),
         "run" => include_str!("../../../lua/include/run.lua"),
@@ -131,6 +133,8 @@ macro_rules! scripts {
 scripts! {
     SEND = "send";
     TICK = "tick";
+    SEND_OR_CHANGE = "send_or_change";
+    AFTER_RUN = "after_run";
     LOCATE = "locate";
     PENDING_TO_READY = "pending_to_ready";
     ADOPT = "adopt";

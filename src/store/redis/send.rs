@@ -9,6 +9,7 @@ use super::args::add_message;
 use super::decode::{text, unexpected};
 use super::keys::Keys;
 use super::{MessageId, NewMessage, QueueName, RedisStore, Sent, StoreResult, scripts};
+use crate::message::OnRepeat;
 use crate::store::common::send_steps;
 
 /// What `send` says of a message that it has not sent, since somebody has to look where its id is.
@@ -16,6 +17,16 @@ pub(super) const LOOK_FIRST: i64 = -1;
 
 /// Ids that are looked for in one request, so that it ends well within a request's time limit.
 const LOOKS_MAX: usize = 20;
+
+/// What goes into one step, in order. Whoever may change what is there is sent by another script.
+fn alike(messages: &[NewMessage]) -> impl Iterator<Item = &[NewMessage]> {
+    let same = |a: &NewMessage, b: &NewMessage| changes(a) == changes(b);
+    messages.chunk_by(same).flat_map(send_steps)
+}
+
+fn changes(message: &NewMessage) -> bool {
+    message.on_repeat != OnRepeat::Ignore
+}
 
 pub(super) fn locate(k: &Keys, id: &MessageId) -> Cmd {
     let mut command = scripts::LOCATE.call_ro(k, scripts::NO_MORE);
@@ -29,15 +40,19 @@ impl SendMessages for RedisStore {
         self.register(queue).await?;
         let keys = self.keys(queue);
         let mut sent = Vec::with_capacity(messages.len());
-        for step in send_steps(messages) {
+        for step in alike(messages) {
+            if changes(&step[0]) {
+                sent.extend(self.send_or_change(&keys, step).await?);
+                continue;
+            }
             let messages = step.iter().map(|message| (message, "")).collect();
             let mut dues = self.send_step(&keys, messages).await?;
             if dues.contains(&LOOK_FIRST) {
                 self.send_found(&keys, step, &mut dues).await?;
             }
-            sent.extend(step.iter().zip(dues).map(|(message, due)| Sent {
-                id: message.id.clone(),
-                due_at_ms: u64::try_from(due).ok().filter(|due| *due != 0),
+            sent.extend(step.iter().zip(dues).map(|(message, due)| {
+                let due_at_ms = u64::try_from(due).ok().filter(|due| *due != 0);
+                Sent::new(message.id.clone(), due_at_ms)
             }));
         }
         self.events.sent(queue, messages, &sent);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use super::args::{FAIL_STEP, add_claim, add_message};
-use super::decode::{decode, settled, unexpected};
+use super::decode::{REPEATED, decode, settled, unexpected};
 use super::keys::Keys;
 use super::transport::faults::is_full;
 use super::{
@@ -89,7 +89,7 @@ impl RedisStore {
                 let mut targets = call.places.iter().copied().flat_map(targets);
                 call.sends && targets.any(|queue| unlisted.contains(queue))
             });
-        let mut result = vec![Settled::LeaseLost; step.len()];
+        let (mut result, mut repeated) = (vec![Settled::LeaseLost; step.len()], Vec::new());
         for place in refused.into_iter().flat_map(|call| call.places) {
             result[place] = Settled::Refused;
         }
@@ -100,7 +100,15 @@ impl RedisStore {
         let answers = self.leases.run_each(OPERATION, &commands).await?;
         for (answer, (places, sends)) in answers.into_iter().zip(asked) {
             let said = match answer {
-                Ok(answer) => settled_each(&self.name, answer)?,
+                Ok(answer) => {
+                    let codes = codes(&self.name, answer)?;
+                    let ended = places
+                        .iter()
+                        .zip(&codes)
+                        .filter(|(_, code)| **code == REPEATED);
+                    repeated.extend(ended.map(|(place, _)| step[*place].0.id.clone()));
+                    codes.into_iter().map(settled).collect()
+                }
                 Err(error) if sends && is_full(&error) => vec![Settled::Refused; places.len()],
                 Err(error) => match self.leases.error(OPERATION, &error) {
                     // What keeps these messages out must not keep all others from being settled.
@@ -117,6 +125,9 @@ impl RedisStore {
             for (place, said) in places.into_iter().zip(said) {
                 result[place] = said;
             }
+        }
+        if !repeated.is_empty() {
+            self.after_runs(OPERATION, queue, repeated).await;
         }
         Ok(result)
     }
@@ -181,14 +192,13 @@ impl RedisStore {
     }
 }
 
-/// What a script says of each message: a number, or a character of one text.
-fn settled_each(store: &str, answer: Value) -> StoreResult<Vec<Settled>> {
+/// What a script says of each message: a number, or a digit of one text.
+fn codes(store: &str, answer: Value) -> StoreResult<Vec<i64>> {
     if let Value::BulkString(text) = answer {
-        let codes = text.iter().map(|code| i64::from(*code == b'1'));
-        return Ok(codes.map(settled).collect());
+        let digits = text.iter().map(|digit| digit.saturating_sub(b'0'));
+        return Ok(digits.map(i64::from).collect());
     }
-    let codes: Vec<i64> = decode(store, Operation::Settle, answer)?;
-    Ok(codes.into_iter().map(settled).collect())
+    decode(store, Operation::Settle, answer)
 }
 
 /// The keys of a queue that an ack sends to, but for the payloads'.

@@ -7,8 +7,9 @@ use rusqlite::{Connection, params};
 
 use super::SqliteStore;
 use super::error::Failure;
-use super::queue::{QueueRow, QueueTx, code, count, signed, unsigned, waiting_state};
-use super::send::first_place_in;
+use super::queue::{
+    QueueRow, QueueTx, code, count, first_place_in, signed, unsigned, waiting_state,
+};
 use super::settle::{Failed, Held};
 use super::transaction::TxOptions;
 use crate::clock::Now;

@@ -6,8 +6,7 @@ use async_trait::async_trait;
 use rusqlite::{OptionalExtension, params};
 
 use super::error::Failure;
-use super::queue::{QueueTx, code, signed, state, text, waiting_state};
-use super::send::{due_ms, first_place_in};
+use super::queue::{QueueTx, code, due_ms, first_place_in, signed, state, text, waiting_state};
 use super::transaction::TxOptions;
 use super::{DiskReserve, SqliteStore, retention};
 use crate::message::{Due, HistoryEntry, MessageId, NewMessage, QueueName, State};

@@ -5,8 +5,7 @@ use std::ops::Range;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::limits;
-use super::queue::{QueueRow, code, count, signed, text, unsigned};
-use super::send::first_place_in;
+use super::queue::{QueueRow, code, count, first_place_in, signed, text, unsigned};
 use crate::message::{MessageId, State};
 use crate::store::report::Failing;
 use crate::store::{FAILED_SAMPLE_MAX, FailedSample, Overview};

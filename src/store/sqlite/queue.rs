@@ -1,10 +1,13 @@
 //! The row of a queue, and the transaction that changes it together with its messages.
 
-use rusqlite::{OptionalExtension, Row, Transaction, params};
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::error::Failure;
 use crate::clock::Now;
-use crate::message::{QueueName, State};
+use crate::message::{Due, QueueName, State};
+use crate::store::common::ms;
 use crate::store::{Counts, Totals};
 
 /// A number that SQLite keeps as a signed one.
@@ -75,10 +78,7 @@ pub(super) struct QueueRow {
 }
 
 impl QueueRow {
-    pub(super) fn find(
-        connection: &rusqlite::Connection,
-        name: &str,
-    ) -> rusqlite::Result<Option<Self>> {
+    pub(super) fn find(connection: &Connection, name: &str) -> rusqlite::Result<Option<Self>> {
         // By name and not with `*`: an older file has its columns in another order.
         connection
             .prepare_cached(
@@ -210,6 +210,8 @@ pub(super) struct QueueTx<'t> {
     pub killed: bool,
     /// True when pages were given back, which the file shows once the log is in it.
     pub smaller: bool,
+    /// True when a run has ended, for which a repeat may wait.
+    pub run_ended: bool,
 }
 
 impl<'t> QueueTx<'t> {
@@ -232,6 +234,7 @@ impl<'t> QueueTx<'t> {
             wake: false,
             killed: false,
             smaller: false,
+            run_ended: false,
         }))
     }
 
@@ -267,6 +270,7 @@ impl<'t> QueueTx<'t> {
 
     /// One message is in another state than before; none is outside of the queue.
     pub(super) fn moved(&mut self, from: Option<State>, to: Option<State>) {
+        self.run_ended |= from == Some(State::Unack);
         for (state, by) in [(from, -1), (to, 1)] {
             if let Some(state) = state {
                 let place = usize::try_from(code(state) - FIRST_CODE).unwrap_or(0);
@@ -301,4 +305,27 @@ pub(super) fn waiting_state(failed: i64) -> State {
     } else {
         State::Ready
     }
+}
+
+/// When a message is due that is accepted now.
+pub(super) fn due_ms(due: Due, now: Now) -> u64 {
+    match due {
+        Due::In(Duration::ZERO) => now.ms,
+        Due::In(delay) => now.ceil_ms.saturating_add(ms(delay)),
+        Due::At(at_ms) => at_ms.max(now.ms),
+    }
+}
+
+/// The smallest place of a state.
+pub(super) fn first_place_in(
+    connection: &Connection,
+    queue: i64,
+    state: State,
+) -> rusqlite::Result<Option<i64>> {
+    connection
+        .prepare_cached(
+            "SELECT place FROM messages WHERE queue = ?1 AND state = ?2 ORDER BY place LIMIT 1",
+        )?
+        .query_row([queue, code(state)], |row| row.get(0))
+        .optional()
 }

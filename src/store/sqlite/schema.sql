@@ -163,3 +163,17 @@ CREATE TABLE results (
   bytes BLOB NOT NULL
 ) STRICT;
 CREATE INDEX results_of ON results (queue, id);
+
+-- Repeats of messages that run. Each takes effect in the transaction that ends the run.
+CREATE TABLE repeats (
+  queue       INTEGER NOT NULL REFERENCES queues,
+  id          TEXT NOT NULL,
+  replaces    INTEGER NOT NULL CHECK (replaces IN (0, 1)), -- it replaces what is there then, or moves it
+  due_ms      INTEGER NOT NULL,
+  max_wait_ms INTEGER,                  -- so long after the first send it is due at the latest
+  first_ms    INTEGER NOT NULL,         -- when the first repeat of this run came
+  retries     INTEGER NOT NULL CHECK (retries >= 0),
+  headers     TEXT NOT NULL,            -- JSON, a list of pairs
+  payload     BLOB NOT NULL,
+  PRIMARY KEY (queue, id)
+) STRICT;

@@ -1,16 +1,13 @@
 //! Accepts messages.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::params;
 
 use super::error::Failure;
-use super::queue::{QueueTx, code, signed};
+use super::queue::{QueueTx, code, due_ms, first_place_in, signed};
 use super::transaction::TxOptions;
-use super::{DiskReserve, SqliteStore, dedup};
-use crate::clock::Now;
-use crate::message::{Due, NewMessage, QueueName, Sent, State, expiry};
+use super::{DiskReserve, SqliteStore, dedup, repeats};
+use crate::message::{NewMessage, OnRepeat, QueueName, Sent, State, expiry};
 use crate::store::common::{headers_json, ms, send_steps};
 use crate::store::{Operation, SendMessages, StoreResult};
 
@@ -45,12 +42,13 @@ pub(super) fn send<'m>(
     )?;
     let mut sent = Vec::new();
     for message in messages {
-        let window = message.dedup_window;
+        if message.on_repeat != OnRepeat::Ignore {
+            sent.push(repeats::send_or_change(tx, message)?);
+            continue;
+        }
+        let window = message.window();
         if !window.is_zero() && dedup::is_there(tx, message.id.as_str())? {
-            sent.push(Sent {
-                id: message.id.clone(),
-                due_at_ms: None,
-            });
+            sent.push(Sent::new(message.id.clone(), None));
             continue;
         }
         let due_ms = due_ms(message.due, tx.now);
@@ -77,32 +75,8 @@ pub(super) fn send<'m>(
                 dedup::keep(tx, message.id.as_str(), due_ms.saturating_add(ms(window)))?;
             }
         }
-        sent.push(Sent {
-            id: message.id.clone(),
-            due_at_ms: (written == 1).then_some(due_ms),
-        });
+        let due_at_ms = (written == 1).then_some(due_ms);
+        sent.push(Sent::new(message.id.clone(), due_at_ms));
     }
     Ok(sent)
-}
-
-pub(super) fn due_ms(due: Due, now: Now) -> u64 {
-    match due {
-        Due::In(Duration::ZERO) => now.ms,
-        Due::In(delay) => now.ceil_ms.saturating_add(ms(delay)),
-        Due::At(at_ms) => at_ms.max(now.ms),
-    }
-}
-
-/// The smallest place of a state.
-pub(super) fn first_place_in(
-    connection: &Connection,
-    queue: i64,
-    state: State,
-) -> rusqlite::Result<Option<i64>> {
-    connection
-        .prepare_cached(
-            "SELECT place FROM messages WHERE queue = ?1 AND state = ?2 ORDER BY place LIMIT 1",
-        )?
-        .query_row([queue, code(state)], |row| row.get(0))
-        .optional()
 }

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use super::SqliteStore;
 use super::error::{Failure, store_error};
 use super::queue::{QueueRow, QueueTx};
 use super::thread::ConnectionThread;
 use super::turn::Turn;
+use super::{SqliteStore, repeats};
 use crate::message::QueueName;
 use crate::store::{BATCH_MAX, Cancelled, Redriven, Rescheduled, Settled, StoreError, StoreResult};
 
@@ -153,7 +153,11 @@ impl SqliteStore {
             let Some(mut queue_tx) = QueueTx::on(&tx, &queue, options.create, clock.now())? else {
                 return Ok(None);
             };
-            let done = queue_tx.apply(work)?;
+            let done = queue_tx.apply(|queue_tx| {
+                let done = work(queue_tx)?;
+                repeats::after_runs(queue_tx)?;
+                Ok(done)
+            })?;
             let (must_notify, smaller) = (queue_tx.wake, queue_tx.smaller);
             let killed = queue_tx.killed;
             tx.commit()?;

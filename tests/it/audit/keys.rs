@@ -312,6 +312,7 @@ async fn a_key_of_a_wrong_type_is_named_and_the_rest_is_mended() {
         "stats",
         "ended",
         "dedup",
+        "repeats",
         "hosts",
     ];
     for name in names {

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use dqhost::message::{Claim, Delivery, Due, MessageId, NewMessage, State};
+use dqhost::message::{Claim, Delivery, Due, MessageId, NewMessage, OnRepeat, SendOutcome, State};
 use dqhost::store::{
     Audit, Cancelled, First, LimitedReservation, Limits, NextAllowed, Page, Rescheduled,
     Reservation, Settlement, Store,
@@ -244,6 +244,36 @@ pub(crate) async fn what_is_set_aside_is_found_cancelled_and_rescheduled(store: 
     ack(store, &fifth).await;
     get(store, &limits, &["a3"]).await;
     assert_eq!(depths(store).await, [0, 0, 1, 0, 0]);
+}
+
+pub(crate) async fn what_is_set_aside_is_replaced_and_put_off(store: &dyn Store) {
+    let limits = running(1);
+    let second = async |payload: &str, due| {
+        let message = NewMessage {
+            id: MessageId::of_key("second"),
+            headers: vec![("customer".to_owned(), "a".to_owned())],
+            due,
+            on_repeat: OnRepeat::Replace { max_wait: None },
+            ..NewMessage::new(payload)
+        };
+        store.send(&queue(), &[message]).await.unwrap()[0].outcome
+    };
+    send_each(store, &["a1"]).await;
+    assert_eq!(second("a2", Due::NOW).await, SendOutcome::Sent);
+    send_each(store, &["a3"]).await;
+    let first = get(store, &limits, &["a1"]).await.remove(0);
+    assert_eq!(held_back(store).await, 2);
+    assert_eq!(second("new", Due::In(LONG)).await, SendOutcome::Replaced);
+    assert_eq!(depths(store).await, [2, 0, 1, 0, 0]);
+    ack(store, &first).await;
+    let third = get(store, &limits, &["a3"]).await.remove(0);
+    // Due again, it waits for its key like any other.
+    assert_eq!(second("newest", Due::NOW).await, SendOutcome::Replaced);
+    get(store, &limits, &[]).await;
+    ack(store, &third).await;
+    let last = get(store, &limits, &["newest"]).await.remove(0);
+    ack(store, &last).await;
+    assert_eq!(depths(store).await, [0; 5]);
 }
 
 pub(crate) async fn whoever_reserves_without_limits_takes_what_is_in_line(store: &dyn Store) {

@@ -18,7 +18,7 @@ async fn promote_all(store: &dyn Store) {
 }
 
 /// Checks that a wait ends when something is done again and again.
-async fn ends_a_wait(store: &dyn Store, what: impl AsyncFn()) {
+pub(super) async fn ends_a_wait(store: &dyn Store, what: impl AsyncFn()) {
     let hints = store.subscribe(&[queue()]);
     // A first wait may end by itself, since something may have happened before it.
     for _ in 0..3 {

@@ -16,12 +16,13 @@ pub(super) fn cases(few: u32) -> Config {
 }
 
 /// The hashes of a queue that have a field for each message or host.
-pub(super) const HASHES: [&str; 7] = [
+pub(super) const HASHES: [&str; 8] = [
     "retry:cnt",
     "attempts",
     "due",
     "headers",
     "history",
+    "repeats",
     "moving:was",
     "hosts:info",
 ];

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dqhost::message::{Due, MessageId, NewMessage, QueueName, State};
+use dqhost::message::{Due, MessageId, NewMessage, OnRepeat, QueueName, State};
 use dqhost::store::{
     End, First, HOST_SILENCE, HostInfo, Limits, Page, Peer, Reservation, Retention, Settled,
     Settlement, Store, StoreError, StoreResult,
@@ -203,7 +203,19 @@ pub(super) async fn steer(store: &dyn Store, queue: &QueueName, ids: &[MessageId
             dedup_window: SHORT,
             ..NewMessage::new("once")
         };
-        check("send once", store.send(queue, &[once]).await);
+        check("send once", store.send(queue, &[once.clone()]).await);
+        for on_repeat in [
+            OnRepeat::Replace {
+                max_wait: Some(SHORT),
+            },
+            OnRepeat::Extend { max_wait: None },
+        ] {
+            let again = NewMessage {
+                on_repeat,
+                ..once.clone()
+            };
+            check("send or change", store.send(queue, &[again]).await);
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The rows of a file hold anything: it may come from anywhere.
 
-use dqhost::message::{Due, MessageId, NewMessage};
+use dqhost::message::{Due, MessageId, NewMessage, OnRepeat};
 use dqhost::store::End;
 use dqhost::store::prelude::*;
 use dqhost::store::sqlite::{SqliteOptions, SqliteStore};
@@ -133,6 +133,10 @@ fn spoilt() -> impl Strategy<Value = Spoilt> {
         1 => change("hosts", &["beat_ms"], number().boxed(), false),
         1 => change("dedup", &["until_ms"], number().boxed(), false),
         1 => change("dedup", &["id"], blob(&IDS).boxed(), true),
+        1 => change("repeats", &["due_ms", "max_wait_ms", "first_ms", "retries"], number().boxed(), false),
+        1 => change("repeats", &["headers"], blob(&VALUES).boxed(), true),
+        1 => change("repeats", &["payload"], blob(&VALUES).boxed(), false),
+        1 => change("repeats", &["id"], blob(&IDS).boxed(), true),
         1 => change("ended", &["last"], number().boxed(), false),
         1 => change("ended", &["lines"], blob(&VALUES).boxed(), true),
     ]
@@ -145,7 +149,7 @@ async fn make(path: &std::path::Path) -> Vec<MessageId> {
     for _ in 0..4 {
         ids.push(send(&store, "x", Due::NOW, 3).await);
     }
-    let [a, b, c, _d] = reserve(&store, 4, LONG).await.try_into().unwrap();
+    let [a, b, c, d] = reserve(&store, 4, LONG).await.try_into().unwrap();
     settle(&store, &a.claim, reject()).await;
     collect_garbage(&store).await;
     settle(&store, &b.claim, reject()).await;
@@ -155,6 +159,12 @@ async fn make(path: &std::path::Path) -> Vec<MessageId> {
         dedup_window: LONG,
         ..NewMessage::new("x")
     };
+    let again = NewMessage {
+        id: d.claim.id,
+        on_repeat: OnRepeat::Replace { max_wait: None },
+        ..NewMessage::new("again")
+    };
+    store.send(&queue(), &[again]).await.unwrap();
     ids.push(later.id.clone());
     store.send(&queue(), &[later]).await.unwrap();
     ids.push(send(&store, "x", Due::NOW, 3).await);

@@ -96,6 +96,14 @@ fn every_path_of_the_document_is_there_and_answers_have_the_shape_that_it_says()
         let body = match field.as_str() {
             "payload" => r#"{"payload":1}"#.to_owned(),
             "payload_base64" => r#"{"payload_base64":"AA=="}"#.to_owned(),
+            "replace" | "extend" => {
+                format!(r#"{{"payload":1,"{field}":true,"idempotency_key":"{field}"}}"#)
+            }
+            "max_wait" => {
+                format!(
+                    r#"{{"payload":1,"replace":true,"{field}":"1s","idempotency_key":"{field}"}}"#
+                )
+            }
             "in" | "dedup_window" | "expires_in" => {
                 format!(r#"{{"payload":1,"{field}":"1s","idempotency_key":"{field}"}}"#)
             }

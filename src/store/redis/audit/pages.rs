@@ -69,11 +69,12 @@ fn structures(k: &Keys) -> [(&String, u32, Kind); 13] {
 }
 
 /// Those that hold none.
-fn others(k: &Keys) -> [(&String, &'static str); 7] {
+fn others(k: &Keys) -> [(&String, &'static str); 8] {
     [
         (&k.stats, "hash"),
         (&k.ended, "list"),
         (&k.dedup, "zset"),
+        (&k.repeats, "hash"),
         (&k.moving_peer, "hash"),
         (&k.paused, "string"),
         (&k.hosts, "zset"),

@@ -182,11 +182,7 @@ pub(crate) async fn an_id_that_lives_is_not_sent_along_again(store: &dyn Store) 
     assert_eq!(counts(store, "other").await.ready, 1);
     // What was sent along is as known as what was sent.
     let sent = store.send(&queue(), &[twin.clone()]).await.unwrap();
-    let known = Sent {
-        id: twin.id,
-        due_at_ms: None,
-    };
-    assert_eq!(sent, [known]);
+    assert_eq!(sent, [Sent::new(twin.id, None)]);
 }
 
 pub(crate) async fn a_full_outbox_is_accepted_whole(store: &dyn Store) {
