@@ -54,6 +54,7 @@ mod list;
 mod list_ended;
 mod listen;
 mod log;
+mod machine_memory;
 mod man;
 mod move_queue;
 mod new;

@@ -31,7 +31,7 @@ pub use self::reason::{group_of, reason_of};
 pub use self::redrive_to::{RedriveCap, redrive_to};
 pub use self::scan::dead_ids;
 pub use self::walk::{Match, WHOLE_PAYLOAD, Walk, matching};
-pub use crate::host::{InFlightDelivery, Quantiles, QueueReport, Stage, Summary};
+pub use crate::host::{InFlightDelivery, Quantiles, QueueReport, SlotsReason, Stage, Summary};
 use crate::message::{Due, MessageId, NewMessage, QueueName};
 pub use crate::store::{
     Counts, DUE_SPANS_MAX, DueAhead, DueSpan, End, Ended, FailedAt, FailedSample, HostInfo,

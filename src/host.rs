@@ -31,6 +31,7 @@ use crate::store::{
 };
 
 mod attempt_span;
+mod auto_slots;
 mod changes;
 mod current_handler;
 mod drain;
@@ -50,6 +51,8 @@ mod retention;
 mod schedules;
 mod settings;
 mod settle;
+mod slot_keeper;
+mod slot_meter;
 mod slots;
 mod tell;
 mod timer;
@@ -58,11 +61,13 @@ mod totals;
 mod turns;
 mod work;
 
+pub use auto_slots::SlotsReason;
 pub use changes::QueueChanger;
 pub use current_handler::CurrentHandler;
 pub use in_flight::InFlightDelivery;
 pub use monitor::{Monitor, QueueMetrics, QueueReport};
 pub use settings::QueueSettings;
+pub use slots::SlotCount;
 pub use times::Quantiles;
 pub use totals::Summary;
 use totals::Totals;
@@ -106,7 +111,7 @@ pub struct HostConfig {
     /// What it is called in heartbeats and histories: a label.
     pub host_id: String,
     /// Handlers that run at a time, over all queues.
-    pub slots: usize,
+    pub slots: SlotCount,
     /// How long handlers may finish after it was told to stop.
     pub drain: Duration,
     /// The longest sleep between two looks at the store, for messages that nothing told it of.
@@ -159,7 +164,7 @@ impl Host {
     ) -> Self {
         let shared = Shared {
             store,
-            slots: Slots::new(config.slots),
+            slots: Slots::new(config.slots, workers.quick.metrics().num_workers()),
             may_be_empty: Notify::new(),
             tasks: TaskTracker::new(),
             totals: Totals::default(),
@@ -206,6 +211,7 @@ impl Host {
         let store = &queues.shared.store;
         store.events().set_host(&queues.shared.config.host_id);
         let _publishing = until_dropped(publish_events(store));
+        let _adjusting = until_dropped(slot_keeper::keep(Arc::clone(&queues)));
         let mut serving = AllServing::start(Arc::clone(&queues));
         {
             let until_empty = until_empty(&queues);
@@ -322,7 +328,7 @@ async fn beat(served: Arc<ServedQueue>) {
             id: shared.config.host_id.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             handler: served.handler.get().digest().to_owned(),
-            slots: shared.config.slots,
+            slots: shared.slots.count(),
             in_flight: served.in_flight.count(),
         };
         match shared.store.heartbeat(queue, &info, HOST_SILENCE).await {

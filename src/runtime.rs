@@ -107,6 +107,8 @@ pub struct Runtime {
     /// All components run in the second engine.
     is_always_async: bool,
     slots: usize,
+    /// Runs of the second engine may be fewer, if the system maps no more stacks.
+    may_have_fewer: bool,
     /// Compiles in child processes, if there is one.
     program: Option<OsString>,
     effort: Effort,
@@ -132,6 +134,7 @@ impl Runtime {
             making: Mutex::default(),
             is_always_async: false,
             slots,
+            may_have_fewer: false,
             cache: cache.map(Path::to_owned),
             program: None,
             effort: Effort::Full,
@@ -140,8 +143,38 @@ impl Runtime {
                 web: Arc::new(HttpClient::new(Arc::clone(&permissions), limits, slots)),
                 secrets: Arc::new(secrets::Secrets::new(&permissions.secrets)),
                 permissions,
+                memory: Arc::default(),
             }),
         })
+    }
+
+    /// An engine for up to `most` runs at a time, or for fewer if the system has no room for so many. It has
+    /// room for `least`, or there is an error.
+    pub fn with_room(
+        (least, most): (usize, usize),
+        limits: Limits,
+        permissions: &Permissions,
+        cache: Option<&Path>,
+    ) -> Result<Self, HandlerError> {
+        let mut slots = most.max(least);
+        loop {
+            match Self::new(slots, limits, permissions.clone(), cache) {
+                Ok(runtime) => {
+                    return Ok(Self {
+                        may_have_fewer: true,
+                        ..runtime
+                    });
+                }
+                Err(error) if slots <= least => return Err(error),
+                Err(_) => slots = (slots / 2).max(least),
+            }
+        }
+    }
+
+    /// The most runs at a time. Of handlers for WASI 0.3 there may be fewer: [`Handler::places`].
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.slots
     }
 
     /// Runs all components in the engine for asynchronous ones, so that tests of the others are tests of it.
@@ -218,6 +251,7 @@ impl Runtime {
             clock: machine.clock.clone(),
             common: Arc::clone(&self.common),
             digest: Arc::clone(&file.digest),
+            places: machine.slots,
         })
     }
 
@@ -249,7 +283,13 @@ impl Runtime {
                     return Ok(machine);
                 }
                 // What fails for lack of memory may succeed later, so only success is kept.
-                let made = Machine::later(kind, self.slots, &self.common.limits);
+                let limits = &self.common.limits;
+                let slots = if self.may_have_fewer {
+                    engine::slots_that_fit(self.slots, limits)
+                } else {
+                    self.slots
+                };
+                let made = Machine::later(kind, slots, limits);
                 let made = made.map_err(|error| Refusal::from(error.to_string()))?;
                 Ok(self.machine_for_async.get_or_init(|| made))
             }

@@ -41,6 +41,7 @@ mod punctual;
 mod sandbox;
 mod send;
 mod shares;
+mod slots;
 mod start;
 mod table;
 
@@ -152,6 +153,8 @@ enum Subject {
     Neighbours(neighbours::NeighboursArgs),
     /// What a queue feels of others that take all they can
     Shares(shares::SharesArgs),
+    /// Slots that a host finds out by itself beside fixed numbers
+    Slots(slots::SlotsArgs),
     /// Two tenants of a queue, one with very many messages
     Fair(fair::FairArgs),
 }
@@ -173,6 +176,7 @@ impl Subject {
             Self::Dashboard(args) => dashboard::measure(args, common, table),
             Self::Neighbours(args) => neighbours::measure(args, common, table),
             Self::Shares(args) => shares::measure(args, common, table),
+            Self::Slots(args) => slots::measure(args, common, table),
             Self::Fair(args) => fair::measure(args, common, table),
         }
     }

@@ -100,7 +100,7 @@ fn shaped(command: Command) -> Command {
     let has_more = command.get_after_help().is_some();
     let command = command
         .mut_args(|arg| {
-            let hides = is_of_store(&arg);
+            let hides = is_of_store(&arg) || arg.is_hide_short_help_set();
             without_values(arg.hide_short_help(hides))
         })
         .mut_subcommands(shaped);

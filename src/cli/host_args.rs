@@ -9,16 +9,21 @@ use clap::Args;
 use super::backoff_args::BackoffArgs;
 use super::listen::ListenArgs;
 use super::log::LogArgs;
+use super::machine_memory;
+use super::number::NumberOrAuto;
 use super::queue_limits::QueueLimitsArgs;
 use super::sandbox::SandboxArgs;
 use super::screen::ScreenArgs;
 use super::traces::TraceArgs;
 use super::{StoreArgs, Usage, number, source, time};
-use crate::host::QueueSettings;
+use crate::host::{QueueSettings, SlotCount};
 use crate::message::{NewMessage, QueueName, RETRIES_MAX};
 
 /// More slots than this are refused: each reserves address space for its memory.
 pub(super) const SLOTS_MAX: u64 = 4096;
+
+/// With slots that the host finds out itself: the fewest that there has to be room for, and the most.
+pub(super) const AUTO_SLOTS: (usize, usize) = (16, 1024);
 
 /// Of more messages than this it is not kept how they ended: whoever asks for one looks through all.
 const KEEP_ENDED_MAX: u64 = 100_000;
@@ -47,9 +52,18 @@ pub(super) struct UpArgs {
     )]
     pub queue: Vec<QueueSpec>,
     /// Run so many handlers at a time, over all queues
-    #[arg(long, value_name = "N", default_value = "16", env = "DQHOST_SLOTS",
-        value_parser = number::from::<usize>(1..=SLOTS_MAX))]
-    pub slots: usize,
+    ///
+    /// With auto, the host finds out for each queue how many get the most done, up to 1024 for all.
+    #[arg(long, value_name = "N|auto", default_value = number::AUTO, env = "DQHOST_SLOTS",
+        value_parser = number::or_auto(1..=SLOTS_MAX))]
+    pub slots: NumberOrAuto,
+    /// Give handlers together so much memory, in MiB, with --slots auto
+    ///
+    /// The default is a quarter of the machine's or of its control group's. At least one handler of each queue
+    /// can run, whatever memory it takes.
+    #[arg(long, value_name = "MIB", env = "DQHOST_MEMORY_TOTAL", hide_short_help = true,
+        value_parser = number::from::<u32>(1..=u32::MAX.into()))]
+    pub memory_total: Option<u32>,
     /// Let handlers finish for so long when the host stops
     #[arg(long, value_name = "DURATION", default_value = "25s", value_parser = time::duration,
         env = "DQHOST_DRAIN")]
@@ -89,6 +103,27 @@ pub(super) struct UpArgs {
     pub screen: ScreenArgs,
     #[command(flatten)]
     pub store: StoreArgs,
+}
+
+impl UpArgs {
+    /// How many handlers run at a time, if the sandbox has room for so many.
+    pub(super) fn slot_count(&self, room: usize) -> Result<SlotCount, Usage> {
+        match (self.slots, self.memory_total) {
+            (NumberOrAuto::Number(_), Some(_)) => Err(Usage(
+                "--memory-total is for --slots auto: with a number of slots, --memory limits each of them"
+                    .to_owned(),
+            )),
+            (NumberOrAuto::Number(slots), None) => Ok(SlotCount::Fixed(slots)),
+            (NumberOrAuto::Auto, mib) => {
+                let given = mib.map(|mib| u64::from(mib) * 1024 * 1024);
+                let bytes = given.unwrap_or_else(machine_memory::quarter);
+                Ok(SlotCount::Auto {
+                    most: room,
+                    memory: usize::try_from(bytes).unwrap_or(usize::MAX),
+                })
+            }
+        }
+    }
 }
 
 /// How the messages of a queue are handled. Each flag is a key of a queue's table as well.

@@ -56,18 +56,59 @@ impl<T: TryFrom<u64> + Clone + Send + Sync + Display + 'static> TypedValueParser
 
     fn parse_ref(&self, _: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<T, Error> {
         let text = value.to_string_lossy();
-        self.read(&text).ok_or_else(|| {
-            let name = match arg.map(|arg| (arg.get_long(), arg.get_id())) {
-                Some((Some(long), _)) => format!("--{long}"),
-                Some((None, id)) => id.to_string(),
-                None => "the value".to_owned(),
-            };
-            let bounds = self.bounds();
-            let text = cut(&text, REPEATED_MAX);
-            let text = printable(&text);
-            let message = format!("{name} must be a whole number{bounds}, not {text}\n");
-            Error::raw(ErrorKind::ValueValidation, message)
-        })
+        self.read(&text)
+            .ok_or_else(|| refusal(arg, &format!("a whole number{}", self.bounds()), &text))
+    }
+}
+
+/// Names the flag, what is wanted, and the value.
+fn refusal(arg: Option<&Arg>, wanted: &str, text: &str) -> Error {
+    let name = match arg.map(|arg| (arg.get_long(), arg.get_id())) {
+        Some((Some(long), _)) => format!("--{long}"),
+        Some((None, id)) => id.to_string(),
+        None => "the value".to_owned(),
+    };
+    let text = cut(text, REPEATED_MAX);
+    let text = printable(&text);
+    let message = format!("{name} must be {wanted}, not {text}\n");
+    Error::raw(ErrorKind::ValueValidation, message)
+}
+
+/// What stands for a number that the program finds out.
+pub(super) const AUTO: &str = "auto";
+
+/// A whole number, or one that the program finds out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NumberOrAuto {
+    Auto,
+    Number(usize),
+}
+
+/// Reads [`NumberOrAuto`].
+#[derive(Debug, Clone)]
+pub(super) struct WholeNumberOrAuto(WholeNumber<usize>);
+
+/// A parser of [`AUTO`], and of whole numbers within these bounds.
+pub(super) fn or_auto(bounds: RangeInclusive<u64>) -> WholeNumberOrAuto {
+    WholeNumberOrAuto(from(bounds))
+}
+
+impl TypedValueParser for WholeNumberOrAuto {
+    type Value = NumberOrAuto;
+
+    fn parse_ref(
+        &self,
+        _: &Command,
+        arg: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<NumberOrAuto, Error> {
+        let text = value.to_string_lossy();
+        if text == AUTO {
+            return Ok(NumberOrAuto::Auto);
+        }
+        let wanted = || format!("{AUTO} or a whole number{}", self.0.bounds());
+        let number = self.0.read(&text).map(NumberOrAuto::Number);
+        number.ok_or_else(|| refusal(arg, &wanted(), &text))
     }
 }
 
@@ -101,6 +142,25 @@ mod tests {
             some.contains("a whole number of at least 1, not 0"),
             "{some}"
         );
+    }
+
+    #[test]
+    fn what_may_be_found_out_is_auto_or_a_number() {
+        let arg = Arg::new("slots").long("slots");
+        let read = |text: &str| {
+            let parser = or_auto(1..=4096);
+            parser.parse_ref(&Command::new("x"), Some(&arg), OsStr::new(text))
+        };
+        assert_eq!(read("auto").unwrap(), NumberOrAuto::Auto);
+        assert_eq!(read("7").unwrap(), NumberOrAuto::Number(7));
+        for bad in ["0", "Auto", "", "4097", "auto 7"] {
+            assert_eq!(
+                read(bad).err().unwrap().to_string(),
+                format!(
+                    "error: --slots must be auto or a whole number from 1 to 4096, not {bad}\n"
+                )
+            );
+        }
     }
 
     proptest! {

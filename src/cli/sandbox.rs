@@ -225,11 +225,25 @@ pub(super) fn runtime(
     limits: Limits,
     permissions: Permissions,
 ) -> Result<Runtime, HandlerError> {
+    runtime_with_room((slots, slots), limits, permissions)
+}
+
+/// The same for at least and at most so many runs, depending on what the system has room for.
+pub(super) fn runtime_with_room(
+    (least, most): (usize, usize),
+    limits: Limits,
+    permissions: Permissions,
+) -> Result<Runtime, HandlerError> {
     let cache = folder::cache();
     let program = this_program().map_err(|error| {
         HandlerError::Engine(format!("the path of this program is not known: {error}"))
     })?;
-    let runtime = Runtime::new(slots, limits, permissions, cache.as_deref())?;
+    let cache = cache.as_deref();
+    let runtime = if least < most {
+        Runtime::with_room((least, most), limits, &permissions, cache)?
+    } else {
+        Runtime::new(most, limits, permissions, cache)?
+    };
     let runtime = runtime.compile_with(program);
     Ok(if is_always_async() {
         runtime.always_async()

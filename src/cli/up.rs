@@ -9,7 +9,8 @@ use tokio::sync::watch;
 
 use super::config::Config;
 use super::handlers::{Loader, Plan};
-use super::host_args::UpArgs;
+use super::host_args::{AUTO_SLOTS, UpArgs};
+use super::number::{AUTO, NumberOrAuto};
 use super::passed_sockets::PassedSockets;
 use super::plans::{check_sends, limits, plans};
 use super::reload::{Reload, Reloader};
@@ -19,7 +20,7 @@ use super::signals::{self, OnSignal};
 use super::{Exit, Usage, hardening, listen, log, open, sandbox, screen, traces};
 use crate::control::LogRing;
 use crate::dashboard::Settings;
-use crate::host::{Host, HostConfig, Monitor, Served, Stage, Summary, Workers};
+use crate::host::{Host, HostConfig, Monitor, Served, SlotCount, Stage, Summary, Workers};
 use crate::http_api::HostView;
 use crate::message::QueueName;
 use crate::runtime::Permissions;
@@ -120,6 +121,7 @@ fn start_log(args: &UpArgs) -> anyhow::Result<(Option<Arc<LogRing>>, log::Log)> 
 
 /// What is there before a host serves.
 struct Loaded {
+    slots: SlotCount,
     loader: Arc<Loader>,
     plans: Vec<Plan>,
     served: Vec<Served>,
@@ -129,11 +131,17 @@ struct Loaded {
 fn load(args: &UpArgs, config: &Config, endpoints: &Endpoints) -> anyhow::Result<Loaded> {
     let plans = plans(args, config, endpoints)?;
     let limits = limits(args, &plans);
-    let runtime = sandbox::runtime(args.slots, limits, Permissions::default())?;
+    let room = match args.slots {
+        NumberOrAuto::Number(slots) => (slots, slots),
+        NumberOrAuto::Auto => AUTO_SLOTS,
+    };
+    let runtime = sandbox::runtime_with_room(room, limits, Permissions::default())?;
+    let slots = args.slot_count(runtime.slots())?;
     hardening::hide_memory();
     let loader = Arc::new(Loader::new(runtime, limits, &plans));
     let served = loader.load_all(&plans, args.strict)?;
     Ok(Loaded {
+        slots,
         loader,
         plans,
         served,
@@ -179,7 +187,7 @@ pub(super) async fn up(
         return snapshot(&args, config).await;
     }
     let listen = args.listen.if_given(sockets)?;
-    let config_of_host = host_config(&args)?;
+    let mut config_of_host = host_config(&args)?;
     let spans = config_of_host.spans.clone();
     let reopen = signals::reopen()?;
     let (logs, log) = start_log(&args)?;
@@ -188,6 +196,7 @@ pub(super) async fn up(
     }
     let endpoints = open::endpoints(&args.store)?;
     let Loaded {
+        slots,
         loader,
         plans,
         served,
@@ -195,10 +204,10 @@ pub(super) async fn up(
     let store = open_store(&args, &plans, &endpoints).await?;
     let threads = Threads::start()?;
     let workers = threads.workers().context("no threads for the handlers")?;
-    let names = |served: &Served| (served.queue.clone(), served.handler.digest().to_owned());
-    let serving: Vec<_> = served.iter().map(names).collect();
+    let serving = names(&served);
     warn_of_naming(&*store, &served).await;
     let (not_served, are_not_served) = watch::channel(left_out(&plans, &served));
+    config_of_host.slots = slots;
     let host = Host::new(Arc::clone(&store), served, config_of_host, workers);
     let (manager, monitor) = (ServiceManager::of_environment(), host.monitor());
     let reloader = Reloader {
@@ -229,7 +238,7 @@ pub(super) async fn up(
     let running = Running::tell(&store.describe());
     let telling = manager.tell_of_host(&monitor, &stages);
     // Not before: who reads it may send a signal.
-    log_serving(&serving, &store.describe(), args.slots, &monitor);
+    log_serving(&serving, &store.describe(), slots, &monitor);
     let (parts, look) = ((store, Arc::clone(&loader)), look(&args, config));
     let summary = match logs {
         None => host.run(stages).await,
@@ -246,10 +255,23 @@ pub(super) async fn up(
     Ok(Exit::Done)
 }
 
-fn log_serving(serving: &[(QueueName, String)], store: &str, slots: usize, monitor: &Monitor) {
+/// The queues with the digests of their handlers.
+fn names(served: &[Served]) -> Vec<(QueueName, String)> {
+    let name = |one: &Served| (one.queue.clone(), one.handler.digest().to_owned());
+    served.iter().map(name).collect()
+}
+
+fn log_serving(serving: &[(QueueName, String)], store: &str, slots: SlotCount, monitor: &Monitor) {
     let host = monitor.host_id();
     for (queue, handler) in serving {
-        tracing::info!(%queue, handler, store, slots, host, "serving");
+        match slots {
+            SlotCount::Fixed(slots) => {
+                tracing::info!(%queue, handler, store, slots, host, "serving");
+            }
+            SlotCount::Auto { .. } => {
+                tracing::info!(%queue, handler, store, slots = AUTO, host, "serving");
+            }
+        }
     }
 }
 
@@ -276,7 +298,8 @@ fn host_config(args: &UpArgs) -> Result<HostConfig, Usage> {
     Ok(HostConfig {
         spans: args.traces.spans(&host_id)?,
         host_id,
-        slots: args.slots,
+        // Until it is known what the sandbox has room for.
+        slots: args.slot_count(AUTO_SLOTS.1)?,
         drain: args.drain,
         poll: Duration::from_secs(1),
         exit_when_empty: args.exit_when_empty,

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Summary;
+use super::auto_slots::SlotsReason;
 use super::in_flight::InFlightDelivery;
 use super::queues::{HostQueues, ServedQueue};
 use super::times::Quantiles;
@@ -27,6 +28,8 @@ pub struct QueueReport {
     pub refusal: Option<Arc<str>>,
     /// Handlers of it that run.
     pub running: usize,
+    /// The slots that the host has found for it, and why; none if a number was set.
+    pub slots: Option<(usize, SlotsReason)>,
     /// How long handlers took lately.
     pub took: Quantiles,
     /// How long after their due times messages were given to handlers lately, by this host's clock.
@@ -43,13 +46,13 @@ impl Monitor {
     /// Handlers that it can run at a time.
     #[must_use]
     pub fn slots(&self) -> usize {
-        self.0.shared.config.slots
+        self.0.shared.slots.count()
     }
 
     /// Handlers that run.
     #[must_use]
     pub fn busy(&self) -> usize {
-        self.slots() - self.0.shared.slots.free()
+        self.0.shared.slots.busy()
     }
 
     /// How long handlers may finish when it is told to stop.
@@ -81,6 +84,7 @@ impl Monitor {
                 handler: served.handler.get().digest().to_owned(),
                 refusal: served.handler.refusal(),
                 running: served.running().0,
+                slots: served.slots.found(),
                 took,
                 late,
             }
@@ -96,6 +100,7 @@ impl Monitor {
             QueueMetrics {
                 queue: served.queue.clone(),
                 running: served.running().0,
+                slots: served.slots.found().map(|(slots, _)| slots),
                 ended: times.ended_by_class(),
                 took: times.took(),
                 late: times.late(),
@@ -150,6 +155,8 @@ pub struct QueueMetrics {
     pub queue: QueueName,
     /// Handlers of it that run.
     pub running: usize,
+    /// The slots that the host has found for it; none if a number was set.
+    pub slots: Option<usize>,
     /// Runs that have ended, by [`Outcome::CLASSES`](crate::verdict::Outcome::CLASSES).
     pub ended: Vec<(&'static str, u64)>,
     /// How long handlers took.

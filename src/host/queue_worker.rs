@@ -160,7 +160,10 @@ impl QueueWorker {
         let slots = &served.shared.slots;
         let (running, unsettled) = served.running();
         if let Some(permits) = slots.take(&served.slots, running, unsettled) {
-            return self.fill(permits, is_time).await;
+            return self.fill((permits, running), is_time).await;
+        }
+        if self.has_ready {
+            served.slots.meter.is_short();
         }
         if is_time {
             self.advance().await?;
@@ -208,11 +211,11 @@ impl QueueWorker {
         Ok(())
     }
 
-    /// Reserves as many as there are slots and starts each, after an advance if it is time for one.
-    /// True when all were filled.
+    /// Reserves as many as there are slots, beside so many that run, and starts each, after an advance if it is
+    /// time for one. True when all were filled.
     async fn fill(
         &mut self,
-        mut permits: OwnedSemaphorePermit,
+        (mut permits, running): (OwnedSemaphorePermit, usize),
         is_time: bool,
     ) -> StoreResult<bool> {
         let served = Arc::clone(&self.served);
@@ -225,6 +228,7 @@ impl QueueWorker {
         };
         let asked_at = Instant::now();
         let (ended, deliveries) = self.ask(wanted, is_time).await?;
+        served.slots.meter.asked_store(asked_at.elapsed());
         let unused = wanted.max.saturating_sub(deliveries.len());
         drop(permits.split(unused));
         let is_full = deliveries.len() == wanted.max;
@@ -237,6 +241,14 @@ impl QueueWorker {
             shared.slots.are_free();
             shared.store.release(queue, &claims).await?;
             return Ok(false);
+        }
+        if is_full {
+            served.slots.meter.is_short();
+        }
+        if !deliveries.is_empty() {
+            shared
+                .slots
+                .have_begun(&served.slots, running + deliveries.len());
         }
         for delivery in deliveries {
             // The store gives no more than it was asked for.
@@ -299,7 +311,9 @@ impl QueueWorker {
         };
         let handler = served.handler.get();
         let its_handler = Arc::clone(&handler);
+        let spawned_at = Instant::now();
         let task = async move {
+            served.slots.meter.queued(spawned_at.elapsed());
             // A machine that is short of processors may come here late. What would outlive its lease is
             // given up by `leases::keep`.
             if !served

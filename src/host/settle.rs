@@ -124,8 +124,12 @@ where
 {
     let mut pause = ErrorBackoff::default();
     loop {
+        let asked_at = Instant::now();
         match ask().await {
-            Ok(answers) => return answers,
+            Ok(answers) => {
+                served.slots.meter.asked_store(asked_at.elapsed());
+                return answers;
+            }
             Err(error) => {
                 if pause.failed() {
                     tracing::warn!(queue = %served.queue, "{} results wait: {error}", batch.len());

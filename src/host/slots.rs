@@ -1,11 +1,13 @@
 //! Who may fill the slots.
 
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::QueueSettings;
+use super::auto_slots::{AutoSlots, FIRST, SlotsReason};
+use super::slot_meter::SlotMeter;
 use crate::store::BATCH_MAX;
 
 /// Results of one queue that may wait for the store, for each slot, before its messages are no
@@ -15,16 +17,43 @@ const UNSETTLED_PER_SLOT_MAX: usize = 4;
 /// The same, however few slots there are.
 const UNSETTLED_MAX: usize = 256;
 
+/// How many handlers a host runs at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SlotCount {
+    /// So many.
+    Fixed(usize),
+    /// As many as each queue can use.
+    Auto {
+        /// Of all queues together.
+        most: usize,
+        /// Bytes that handlers may have at a time, all together.
+        memory: usize,
+    },
+}
+
 /// The slots of a host, and the queues that share them.
 pub(super) struct Slots {
+    /// The most of all queues together.
     count: usize,
+    /// Bytes for the handlers in them, if each queue gets as many as it can use.
+    memory: Option<usize>,
+    /// Controllers need to know them.
+    cores: usize,
     free: Arc<Semaphore>,
     users: RwLock<Vec<Arc<SlotUser>>>,
+    /// Something runs in one.
+    pub were_used: Notify,
 }
 
 /// A queue that shares the slots of a host.
 pub(super) struct SlotUser {
     want: Want,
+    /// How many it may have by itself.
+    limit: AtomicUsize,
+    /// Finds out how many those are; none if a number was set.
+    auto: Option<Mutex<AutoSlots>>,
+    /// What it finds that out from.
+    pub meter: SlotMeter,
     /// True while messages of it may wait for a slot.
     pub wants_slots: AtomicBool,
     /// A slot became free or a result was settled: its loop has something to look at.
@@ -32,12 +61,19 @@ pub(super) struct SlotUser {
 }
 
 impl Slots {
-    /// So many slots.
-    pub(super) fn new(count: usize) -> Self {
+    /// So many slots, for runs on so many cores.
+    pub(super) fn new(slots: SlotCount, cores: usize) -> Self {
+        let (count, memory) = match slots {
+            SlotCount::Fixed(count) => (count, None),
+            SlotCount::Auto { most, memory } => (most, Some(memory)),
+        };
         Self {
             count,
+            memory,
+            cores,
             free: Arc::new(Semaphore::new(count)),
             users: RwLock::default(),
+            were_used: Notify::new(),
         }
     }
 
@@ -51,8 +87,14 @@ impl Slots {
 
     /// A further queue shares them.
     pub(super) fn add_user(&self, settings: &QueueSettings) -> Arc<SlotUser> {
+        let want = Want::new(settings, self.count);
+        let is_auto = self.memory.is_some();
+        let auto = is_auto.then(|| AutoSlots::new(self.cores).into());
         let user = Arc::new(SlotUser {
-            want: Want::new(settings, self.count),
+            want,
+            limit: AtomicUsize::new(if is_auto { FIRST } else { self.count }),
+            auto,
+            meter: SlotMeter::default(),
             wants_slots: AtomicBool::new(true),
             progress: Notify::new(),
         });
@@ -65,9 +107,29 @@ impl Slots {
         self.users_mut().retain(|one| !Arc::ptr_eq(one, user));
     }
 
-    /// Those in which nothing runs.
-    pub(super) fn free(&self) -> usize {
-        self.free.available_permits().min(self.count)
+    /// Bytes for the handlers in all slots, if each queue gets as many as it can use.
+    pub(super) fn memory(&self) -> Option<usize> {
+        self.memory
+    }
+
+    /// The most slots of all queues together.
+    pub(super) fn most(&self) -> usize {
+        self.count
+    }
+
+    /// The slots that queues may use now.
+    pub(super) fn count(&self) -> usize {
+        if self.memory.is_none() {
+            return self.count;
+        }
+        let users = self.users();
+        let all = users.iter().map(|user| user.limit());
+        all.fold(0, usize::saturating_add).min(self.count)
+    }
+
+    /// Those in which something runs.
+    pub(super) fn busy(&self) -> usize {
+        self.count.saturating_sub(self.free.available_permits())
     }
 
     /// Slots became free, or one queue wants no more of them: those that do are told.
@@ -79,6 +141,14 @@ impl Slots {
         }
     }
 
+    /// Messages were begun, with which so many run.
+    pub(super) fn have_begun(&self, user: &SlotUser, running: usize) {
+        if user.auto.is_some() {
+            user.meter.uses(running);
+            self.were_used.notify_one();
+        }
+    }
+
     /// The slots that a queue may fill now, taken. There are none while so many of its results wait for the
     /// store that it would only fill the memory.
     pub(super) fn take(
@@ -87,7 +157,8 @@ impl Slots {
         running: usize,
         unsettled: usize,
     ) -> Option<OwnedSemaphorePermit> {
-        if unsettled > UNSETTLED_MAX.max(self.count * UNSETTLED_PER_SLOT_MAX) {
+        let own = user.auto.as_ref().map_or(self.count, |_| user.limit());
+        if unsettled > UNSETTLED_MAX.max(own * UNSETTLED_PER_SLOT_MAX) {
             return None;
         }
         let wants =
@@ -96,13 +167,13 @@ impl Slots {
         if !users.iter().any(|one| Arc::ptr_eq(one, user)) {
             return None;
         }
-        let wanting = users.iter().filter(wants).map(|other| other.want);
+        let wanting = users.iter().filter(wants).map(|other| other.want());
         let demand = Demand {
             slots: self.count,
             free: self.free.available_permits(),
             queues: users.len(),
             running,
-            own: user.want,
+            own: user.want(),
         };
         let mut wanted = demand.more(&wanting).min(BATCH_MAX);
         drop(users);
@@ -113,6 +184,53 @@ impl Slots {
             if let Ok(permits) = Arc::clone(&self.free).try_acquire_many_owned(some) {
                 return Some(permits);
             }
+        }
+    }
+}
+
+impl SlotUser {
+    /// Has it found anew how many slots it may have by itself, and tells its loop if those are more.
+    pub(super) fn adjust(&self, next: impl FnOnce(&mut AutoSlots) -> usize) {
+        let Some(auto) = &self.auto else {
+            return;
+        };
+        let mut auto = auto.lock().unwrap_or_else(PoisonError::into_inner);
+        let limit = next(&mut auto);
+        if self.limit.swap(limit, SeqCst) < limit {
+            self.progress.notify_one();
+        }
+    }
+
+    /// True while messages of it may wait for a slot.
+    pub(super) fn wants_slots(&self) -> bool {
+        self.wants_slots.load(SeqCst)
+    }
+
+    /// The slots that it may have by itself, and why; none if a number was set.
+    pub(super) fn found(&self) -> Option<(usize, SlotsReason)> {
+        let auto = self.auto.as_ref()?;
+        let reason = auto.lock().unwrap_or_else(PoisonError::into_inner).reason();
+        Some((self.limit(), reason))
+    }
+
+    /// The most slots that its settings allow.
+    pub(super) fn most(&self) -> usize {
+        self.want.most
+    }
+
+    /// Its part of what queues share.
+    pub(super) fn weight(&self) -> usize {
+        self.want.weight
+    }
+
+    fn limit(&self) -> usize {
+        self.limit.load(SeqCst).min(self.want.most)
+    }
+
+    fn want(&self) -> Want {
+        Want {
+            most: self.limit(),
+            ..self.want
         }
     }
 }
@@ -202,6 +320,7 @@ impl Demand {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::FutureExt;
 
     /// A queue like any other.
     const ANY: Want = Want {
@@ -329,5 +448,60 @@ mod tests {
         assert_eq!(fill(16, 2, &[want(Some(5), 3)]), (vec![5], 11));
         let three = [want(None, 100), want(None, 1)];
         assert!((1..=8).contains(&fill(16, 3, &three).1));
+    }
+
+    fn auto(most: usize) -> Slots {
+        let memory = 1 << 30;
+        Slots::new(SlotCount::Auto { most, memory }, 2)
+    }
+
+    /// Takes all that it may have.
+    fn take_all(slots: &Slots, user: &Arc<SlotUser>, running: usize) -> usize {
+        let taken = slots.take(user, running, 0);
+        taken.map_or(0, |permits| {
+            let number = permits.num_permits();
+            permits.forget();
+            number
+        })
+    }
+
+    #[test]
+    fn a_queue_has_the_slots_that_were_found_for_it_and_queues_share_what_there_is() {
+        let slots = auto(1000);
+        let users = [(); 3].map(|()| slots.add_user(&QueueSettings::default()));
+        assert_eq!(slots.count(), 3 * FIRST);
+        for (user, found) in users.iter().zip([6, 2000, 2000]) {
+            user.adjust(|_| found);
+        }
+        assert_eq!(slots.count(), 1000);
+        let taken = [0, 1, 2].map(|one| take_all(&slots, &users[one], 0));
+        assert_eq!(taken, [6, 497, 497]);
+        assert_eq!((slots.busy(), take_all(&slots, &users[0], 6)), (1000, 0));
+        // Those beyond a smaller number end by themselves.
+        users[1].adjust(|_| 10);
+        assert_eq!(take_all(&slots, &users[1], 497), 0);
+    }
+
+    #[test]
+    fn more_slots_wake_the_loop_and_settings_cap_them() {
+        let slots = auto(1000);
+        let few = QueueSettings {
+            slots: Some(4),
+            ..QueueSettings::default()
+        };
+        let user = slots.add_user(&few);
+        assert_eq!(user.found(), Some((4, SlotsReason::First)));
+        user.adjust(|_| 8);
+        assert!(user.progress.notified().now_or_never().is_some());
+        user.adjust(|_| 5);
+        assert!(user.progress.notified().now_or_never().is_none());
+        assert_eq!(take_all(&slots, &user, 0), 4);
+        let fixed = Slots::new(SlotCount::Fixed(8), 2);
+        let user = fixed.add_user(&few);
+        user.adjust(|_| unreachable!("the number is set"));
+        assert_eq!(
+            (user.found(), fixed.count(), take_all(&fixed, &user, 0)),
+            (None, 8, 4)
+        );
     }
 }

@@ -36,7 +36,7 @@ impl Drop for Slot {
 /// runs, so that it is free only when the guest has really ended; it comes back unless it was dropped
 /// in a panic.
 pub(super) async fn run(
-    served: &ServedQueue,
+    served: &Arc<ServedQueue>,
     handler: &Arc<Handler>,
     delivery: &mut Delivery,
     stop: Arc<Notify>,
@@ -71,17 +71,19 @@ pub(super) async fn run(
         (report, slot)
     };
     let end = work_out(served, Box::pin(AssertUnwindSafe(work).catch_unwind())).await;
-    let Some((report, slot)) = end else {
+    let Some(((report, slot), inside)) = end else {
         let reason = "a bug in dqhost: the host panicked".to_owned();
         return (nothing_ran(Outcome::HostFault { reason }), None);
     };
+    let outside = report.duration.saturating_sub(inside);
+    served.slots.meter.finished(outside, report.memory);
     (report, Some(slot))
 }
 
 /// Polls a run here until it has taken more than its time on these threads. From then on those of low
-/// priority poll it to its end, in turn with the long runs of this and of other queues. None when it
-/// panicked.
-async fn work_out<F, T>(served: &ServedQueue, mut work: Pin<Box<F>>) -> Option<T>
+/// priority poll it to its end, in turn with the long runs of this and of other queues. Comes with the time
+/// for which it computed or waited for a core. None when it panicked.
+async fn work_out<F, T>(served: &Arc<ServedQueue>, mut work: Pin<Box<F>>) -> Option<(T, Duration)>
 where
     F: Future<Output = std::thread::Result<T>> + Send + 'static,
     T: Send + 'static,
@@ -89,32 +91,39 @@ where
     let mut spent = Duration::ZERO;
     let quick = poll_fn(|cx| {
         let began = Instant::now();
-        match work.as_mut().poll(cx) {
+        let polled = work.as_mut().poll(cx);
+        let computed = began.elapsed();
+        served.slots.meter.computed(computed);
+        spent += computed;
+        match polled {
             Poll::Ready(end) => Poll::Ready(Some(end)),
-            Poll::Pending => {
-                spent += began.elapsed();
-                if spent > QUICK_MAX {
-                    Poll::Ready(None)
-                } else {
-                    Poll::Pending
-                }
-            }
+            Poll::Pending if spent > QUICK_MAX => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
         }
     });
     if let Some(end) = quick.await {
-        return end.ok();
+        return Some((end.ok()?, spent));
     }
-    let mut turn = served.turns.add_run();
+    let (mut turn, mut waits_since) = (served.turns.add_run(), None);
+    let of = Arc::clone(served);
     let rest = poll_fn(move |cx| {
+        let since = *waits_since.get_or_insert_with(Instant::now);
         ready!(turn.poll(cx));
+        waits_since = None;
+        let began = Instant::now();
         let polled = work.as_mut().poll(cx);
         turn.end();
+        let (waited, computed) = (began.saturating_duration_since(since), began.elapsed());
+        of.slots.meter.queued(waited);
+        of.slots.meter.computed(computed);
+        spent += waited + computed;
         // Whoever waits for this core need not wait until the system takes it away.
         std::thread::yield_now();
-        polled
+        polled.map(|end| (end, spent))
     });
     let shared = &served.shared;
     let rest = shared.tasks.spawn_on(rest, &shared.workers.patient);
     // Dropped with this future, which is how a handler is stopped.
-    AbortOnDropHandle::new(rest).await.ok()?.ok()
+    let (end, spent) = AbortOnDropHandle::new(rest).await.ok()?;
+    Some((end.ok()?, spent))
 }

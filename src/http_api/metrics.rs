@@ -297,6 +297,14 @@ fn encode_handlers(out: &mut Encoder<'_>, queues: &[QueueMetrics]) -> fmt::Resul
         "Handlers of the queue that run",
         running,
     )?;
+    let slots = queues
+        .iter()
+        .filter_map(|queue| Some((of(queue), queue.slots? as u64)));
+    out.gauges(
+        "queue_slots",
+        "Handlers of the queue that may run, if the host finds that out",
+        slots,
+    )?;
     let attempts = queues.iter().flat_map(|queue| {
         let name = queue.queue.as_str();
         let ended = queue.ended.iter();

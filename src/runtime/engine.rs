@@ -173,19 +173,33 @@ pub(super) fn check_mappings(
     slots: usize,
     limits: &Limits,
 ) -> Result<(), HandlerError> {
-    let most = std::fs::read_to_string("/proc/sys/vm/max_map_count");
-    let most = most.ok().and_then(|text| text.trim().parse::<usize>().ok());
-    match most {
+    match mappings_of_system() {
         Some(most) if kind == EngineKind::Async => mappings_fit(slots, limits, most),
         _ => Ok(()),
     }
 }
 
-/// Half of them are for all else.
-fn mappings_fit(slots: usize, limits: &Limits, most: usize) -> Result<(), HandlerError> {
+/// Mappings that a process may have, where there is such a limit.
+fn mappings_of_system() -> Option<usize> {
+    let most = std::fs::read_to_string("/proc/sys/vm/max_map_count").ok()?;
+    most.trim().parse().ok()
+}
+
+/// As many of these slots as the second engine has stacks for, at least one.
+pub(super) fn slots_that_fit(slots: usize, limits: &Limits) -> usize {
+    let fit = mappings_of_system().map_or(slots, |most| fitting(limits, most).1);
+    slots.min(fit).max(1)
+}
+
+/// Mappings of each slot of the second engine, and how many slots fit. Half of the mappings are for all else.
+fn fitting(limits: &Limits, most: usize) -> (usize, usize) {
     let stacks = usize::try_from(stacks(EngineKind::Async, limits)).unwrap_or(usize::MAX);
     let each = stacks.saturating_mul(MAPPINGS_OF_A_STACK);
-    let fit = (most / 2 / each).saturating_sub(1);
+    (each, (most / 2 / each).saturating_sub(1))
+}
+
+fn mappings_fit(slots: usize, limits: &Limits, most: usize) -> Result<(), HandlerError> {
+    let (each, fit) = fitting(limits, most);
     if slots <= fit {
         return Ok(());
     }

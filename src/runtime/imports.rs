@@ -2,6 +2,7 @@
 //! allowed, its delivery, its outbox, its log.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use wasmtime::component::{HasSelf, Linker, Resource, ResourceTable};
@@ -37,6 +38,8 @@ pub(super) struct SharedContext {
     pub permissions: Arc<Permissions>,
     pub secrets: Arc<Secrets>,
     pub web: Arc<HttpClient>,
+    /// Linear memory of all runs that are under way, bytes.
+    pub memory: Arc<AtomicUsize>,
 }
 
 /// What belongs to one run.
@@ -63,7 +66,7 @@ impl State {
         table.set_max_capacity(common.limits.resources);
         Self {
             log: GuestLog::new(&common.limits, &common.secrets),
-            ceiling: Limiter::new(common.limits),
+            ceiling: Limiter::new(common.limits, &common.memory),
             deadline,
             outbox,
             result: None,

@@ -1,7 +1,7 @@
 //! The ceilings of one run: time and memory.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -164,6 +164,8 @@ pub(super) struct Limiter {
     limits: Limits,
     /// Linear memory, bytes.
     pub used: usize,
+    /// That of all runs of the handler that are under way.
+    used_by_all: Arc<AtomicUsize>,
     /// What was refused.
     pub exceeded: Option<Exceeded>,
 }
@@ -179,12 +181,19 @@ pub(super) enum Exceeded {
 pub(super) const MEMORIES_MAX: usize = 2;
 
 impl Limiter {
-    pub(super) fn new(limits: Limits) -> Self {
+    pub(super) fn new(limits: Limits, used_by_all: &Arc<AtomicUsize>) -> Self {
         Self {
             limits,
             used: 0,
+            used_by_all: Arc::clone(used_by_all),
             exceeded: None,
         }
+    }
+}
+
+impl Drop for Limiter {
+    fn drop(&mut self) {
+        self.used_by_all.fetch_sub(self.used, Ordering::Relaxed);
     }
 }
 
@@ -200,7 +209,10 @@ impl ResourceLimiter for Limiter {
             self.exceeded = Some(Exceeded::Memory);
             return Err(wasmtime::format_err!("memory limit reached"));
         }
-        self.used = wanted;
+        // Relaxed order: one number, which is only shown and weighed. A memory never shrinks.
+        self.used_by_all
+            .fetch_add(wanted.saturating_sub(self.used), Ordering::Relaxed);
+        self.used = self.used.max(wanted);
         Ok(true)
     }
 
@@ -251,14 +263,19 @@ mod tests {
 
     #[test]
     fn memory_is_counted_over_all_memories_of_a_store() {
-        let mut ceiling = Limiter::new(Limits {
+        let used_by_all = Arc::new(AtomicUsize::new(7));
+        let limits = Limits {
             memory: 100,
             ..Limits::default()
-        });
+        };
+        let mut ceiling = Limiter::new(limits, &used_by_all);
         assert!(ceiling.memory_growing(0, 60, None).unwrap());
         assert!(ceiling.memory_growing(0, 30, None).unwrap());
         assert!(ceiling.memory_growing(30, 41, None).is_err());
         assert_eq!(ceiling.exceeded, Some(Exceeded::Memory));
         assert_eq!(ceiling.used, 90);
+        assert_eq!(used_by_all.load(Ordering::Relaxed), 97);
+        drop(ceiling);
+        assert_eq!(used_by_all.load(Ordering::Relaxed), 7);
     }
 }

@@ -11,6 +11,8 @@ use super::{HandlerError, Limits};
 pub(super) struct Machine {
     pub compiler: Arc<Compiler>,
     pub clock: Clock,
+    /// Runs at a time.
+    pub slots: usize,
     /// Ends with the machine.
     _ticker: Ticker,
 }
@@ -22,7 +24,7 @@ impl Machine {
         limits: &Limits,
     ) -> Result<Self, HandlerError> {
         let compiler = Compiler::new(kind, slots, limits, Effort::Full)?;
-        Self::with(compiler)
+        Self::with(compiler, slots)
     }
 
     /// The same in a process that may have hidden its memory. An engine opens `/proc/self/pagemap` when it is
@@ -33,10 +35,10 @@ impl Machine {
         limits: &Limits,
     ) -> Result<Self, HandlerError> {
         let compiler = without_hiding(|| Compiler::new(kind, slots, limits, Effort::Full))?;
-        Self::with(compiler)
+        Self::with(compiler, slots)
     }
 
-    fn with(compiler: Compiler) -> Result<Self, HandlerError> {
+    fn with(compiler: Compiler, slots: usize) -> Result<Self, HandlerError> {
         let ticker = Ticker::start(&compiler.engine)
             .map_err(|error| HandlerError::Engine(format!("no thread for its clock: {error}")))?;
         let clock = ticker
@@ -45,6 +47,7 @@ impl Machine {
         Ok(Self {
             compiler: Arc::new(compiler),
             clock,
+            slots,
             _ticker: ticker,
         })
     }

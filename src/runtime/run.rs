@@ -1,10 +1,11 @@
 //! One run of a handler, and how it ended.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use wasmtime::component::ResourceTableError;
-use wasmtime::{Engine, Store, Trap, UpdateDeadline};
+use wasmtime::{Engine, PoolConcurrencyLimitError, Store, Trap, UpdateDeadline};
 
 use super::call::Call;
 use super::entry::{Answer, Entry};
@@ -79,6 +80,7 @@ pub struct Handler {
     pub(super) clock: Clock,
     pub(super) common: Arc<SharedContext>,
     pub(super) digest: Arc<str>,
+    pub(super) places: usize,
 }
 
 impl Handler {
@@ -86,6 +88,19 @@ impl Handler {
     #[must_use]
     pub fn digest(&self) -> &str {
         &self.digest
+    }
+
+    /// The most runs at a time of all handlers that share its engine. One more ends as
+    /// [`Outcome::HostBusy`].
+    #[must_use]
+    pub fn places(&self) -> usize {
+        self.places
+    }
+
+    /// Linear memory that its runs have now, bytes.
+    #[must_use]
+    pub fn memory_in_use(&self) -> usize {
+        self.common.memory.load(Ordering::Relaxed)
     }
 
     /// The same component with limits and permissions of its own.
@@ -110,11 +125,13 @@ impl Handler {
             engine: self.engine.clone(),
             clock: self.clock.clone(),
             digest: Arc::clone(&self.digest),
+            places: self.places,
             common: Arc::new(SharedContext {
                 limits,
                 web: Arc::new(self.common.web.with(Arc::clone(&permissions), limits)),
                 secrets: Arc::new(Secrets::new(&permissions.secrets)),
                 permissions,
+                memory: Arc::default(),
             }),
         }
     }
@@ -245,6 +262,11 @@ impl Handler {
                 ));
             }
             None => {}
+        }
+        if error.downcast_ref::<PoolConcurrencyLimitError>().is_some() {
+            return Outcome::HostBusy {
+                what: "place in the sandbox",
+            };
         }
         if state.deadline.is_over() {
             return Outcome::TimedOut {

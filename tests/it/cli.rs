@@ -346,11 +346,11 @@ fn a_hosts_settings_are_checked_before_it_starts() {
         ),
         (
             vec!["--handler", &echo, "--slots", "0"],
-            "--slots must be a whole number from 1 to 4096, not 0",
+            "--slots must be auto or a whole number from 1 to 4096, not 0",
         ),
         (
             vec!["--handler", &echo, "--slots", "100000"],
-            "--slots must be a whole number from 1 to 4096, not 100000",
+            "--slots must be auto or a whole number from 1 to 4096, not 100000",
         ),
         (vec!["--handler", &echo, "--lease", "1ms"], "at least 500ms"),
         (

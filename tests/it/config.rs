@@ -63,8 +63,15 @@ fn shown(text: &str, heading: &str, key: &str) -> Option<(String, String)> {
 type Given = [&'static str; 2];
 
 /// Each: key, default, then the values and texts of file, environment and flag.
-const ROWS: [(&str, &str, Given, Given, Given); 9] = [
-    ("slots", "16", ["7", "7"], ["8", "8"], ["9", "9"]),
+const ROWS: [(&str, &str, Given, Given, Given); 10] = [
+    ("slots", "\"auto\"", ["7", "7"], ["8", "8"], ["9", "9"]),
+    (
+        "memory-total",
+        "",
+        ["700", "700"],
+        ["800", "800"],
+        ["900", "900"],
+    ),
     (
         "lease",
         "\"15s\"",
@@ -360,7 +367,10 @@ fn the_file_is_the_one_that_is_named_or_the_nearest() {
     fs::remove_file(at("dqhost.toml")).unwrap();
     assert_eq!(slots(None, &[]), "3");
     fs::remove_file(at("config/dqhost/dqhost.toml")).unwrap();
-    assert_eq!(slots(None, &[]), "16");
+    assert_eq!(slots(None, &[]), "\"auto\"");
+    fs::write(at("flag.toml"), "slots = \"auto\"").unwrap();
+    assert_eq!(slots(None, &["--config", "flag.toml"]), "\"auto\"");
+    fs::write(at("flag.toml"), "slots = 5").unwrap();
     let refusal = stderr(&place.run(&["config", "check"], 2));
     assert!(refusal.contains("there is no dqhost.toml"), "{refusal}");
     let text = stdout(&place.run(&["config", "check", "--config", "flag.toml"], 0));

@@ -217,6 +217,15 @@ fn the_commands_of_the_page_on_fairness_run_and_print_what_it_shows() {
 }
 
 #[test]
+fn the_commands_of_the_page_on_slots_run_and_print_what_it_shows() {
+    let (empty, home) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    fs::copy(guest("order-timeout"), empty.path().join("handler.wasm")).unwrap();
+    let script = Script::of(include_str!("../../docs/slots.md"));
+    assert_eq!(script.shown.len(), 1);
+    script.run(empty.path(), home.path());
+}
+
+#[test]
 fn the_commands_of_the_page_on_retries_run_and_print_what_it_shows() {
     let (empty, home) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     fs::copy(guest("order-timeout"), empty.path().join("handler.wasm")).unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dqhost::host::{Host, HostConfig, QueueSettings, Served, Stage, Workers};
+use dqhost::host::{Host, HostConfig, QueueSettings, Served, SlotCount, Stage, Workers};
 use dqhost::message::{Due, State};
 use dqhost::runtime::{Limits, Permissions, Runtime};
 use dqhost::store::Store;
@@ -33,7 +33,7 @@ fn host(store: Arc<dyn Store>, slots: usize) -> Host {
     };
     let config = HostConfig {
         host_id: "dropped".to_owned(),
-        slots,
+        slots: SlotCount::Fixed(slots),
         drain: LONG,
         poll: Duration::from_millis(50),
         exit_when_empty: false,

@@ -11,7 +11,7 @@ use crate::support::{guest, guest_folders, guest_names};
 
 /// The example handlers that have a test here or, those that use the network, send or were made for
 /// other hosts, in `sandbox`.
-const TESTED: [&str; 38] = [
+const TESTED: [&str; 39] = [
     "async-hog",
     "async-order",
     "checksum",
@@ -38,6 +38,7 @@ const TESTED: [&str; 38] = [
     "reject",
     "request-hog",
     "resource-leak",
+    "rounds",
     "sdk-order",
     "secret-teller",
     "service",
@@ -293,6 +294,46 @@ async fn sleeper_is_stopped_within_its_host_call() {
 #[tokio::test]
 async fn sleeper_acks_when_it_has_slept() {
     assert_eq!(run("sleeper", b"1", 1).await.outcome, Outcome::Acked);
+}
+
+#[tokio::test]
+async fn rounds_acks_when_it_has_computed() {
+    assert_eq!(run("rounds", b"1000", 1).await.outcome, Outcome::Acked);
+    let outcome = run("rounds", b"many", 1).await.outcome;
+    assert!(matches!(outcome, Outcome::Rejected { .. }), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn runs_for_which_the_sandbox_has_no_place_are_given_back() {
+    // It has places for four, and one to spare.
+    let (runtime, handler) = load("sleeper", limits());
+    assert_eq!((runtime.slots(), handler.places()), (4, 4));
+    assert_eq!(handler.memory_in_use(), 0);
+    let handler = &handler;
+    let running: Vec<_> = (0..5).map(|_| handler.run(call(b"600000", 1))).collect();
+    let mut running = Box::pin(futures_util::future::join_all(running));
+    let memory = std::future::poll_fn(|cx| {
+        assert!(running.as_mut().poll(cx).is_pending());
+        std::task::Poll::Ready(handler.memory_in_use())
+    });
+    assert!(memory.await >= 5 * 64 * 1024);
+    let busy = Outcome::HostBusy {
+        what: "place in the sandbox",
+    };
+    assert_eq!(handler.run(call(b"1", 1)).await.outcome, busy);
+    drop(running);
+    assert_eq!(handler.memory_in_use(), 0);
+    assert_eq!(handler.run(call(b"1", 1)).await.outcome, Outcome::Acked);
+}
+
+#[test]
+fn a_sandbox_is_as_large_as_there_is_room_for() {
+    let with = |room| Runtime::with_room(room, limits(), &Permissions::default(), None);
+    // No processor has addresses for so many.
+    let least = with((16, 1 << 20)).unwrap().slots();
+    assert!((16..1 << 17).contains(&least), "{least}");
+    assert_eq!(with((2, 8)).unwrap().slots(), 8);
+    assert!(with((1 << 20, 1 << 20)).is_err());
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@
 )]
 
 mod audit;
+mod auto_slots;
 mod bindings;
 mod broken;
 mod cancel_kill;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dqhost::Queue;
-use dqhost::host::{Host, HostConfig, Monitor, QueueSettings, Served, Stage, Workers};
+use dqhost::host::{Host, HostConfig, Monitor, QueueSettings, Served, SlotCount, Stage, Workers};
 use dqhost::message::{NewMessage, QueueName};
 use dqhost::runtime::{Limits, Permissions, Runtime};
 use dqhost::store::address::{self, StoreSettings};
@@ -30,7 +30,7 @@ fn host(store: Arc<dyn Store>, example: &str, queues: &[(&QueueName, QueueSettin
     });
     let config = HostConfig {
         host_id: "one".to_owned(),
-        slots: SLOTS,
+        slots: SlotCount::Fixed(SLOTS),
         drain: Duration::ZERO,
         poll: Duration::from_millis(50),
         exit_when_empty: false,

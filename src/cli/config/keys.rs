@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use toml::de::DeValue;
 
 use crate::cli::host_args::{DeliveryArgs, SLOTS_MAX, UpArgs};
-use crate::cli::number;
+use crate::cli::number::{self, AUTO, NumberOrAuto};
 use crate::cli::sandbox::SandboxArgs;
 use crate::cli::screen::ScreenArgs;
 use crate::cli::{StoreArgs, limits, source};
@@ -44,6 +44,8 @@ pub(in crate::cli) struct TableArgs {
 pub(super) enum Kind {
     Text,
     Number,
+    /// A number, or the word for one that the program finds out.
+    NumberOrAuto,
     Flag,
     /// Texts; the flag may be repeated.
     List,
@@ -161,6 +163,7 @@ impl Key {
             ArgAction::Append if self.is_pair() => Kind::Table,
             ArgAction::Append => Kind::List,
             _ if is_number => Kind::Number,
+            _ if type_of == TypeId::of::<NumberOrAuto>() => Kind::NumberOrAuto,
             _ => Kind::Text,
         }
     }
@@ -186,7 +189,10 @@ impl Key {
         let values = match (self.kind(), value) {
             (Kind::Text, DeValue::String(text)) => vec![text.to_string()],
             (Kind::Flag, DeValue::Boolean(is_on)) => vec![is_on.to_string()],
-            (Kind::Number, DeValue::Integer(_)) => vec![text_of(value).unwrap_or_default()],
+            (Kind::Number | Kind::NumberOrAuto, DeValue::Integer(_)) => {
+                vec![text_of(value).unwrap_or_default()]
+            }
+            (Kind::NumberOrAuto, DeValue::String(text)) if *text == AUTO => vec![text.to_string()],
             (Kind::List, DeValue::Array(items)) => {
                 let texts = items.iter().map(|item| match item.get_ref() {
                     DeValue::String(text) => Ok(text.to_string()),
@@ -291,6 +297,7 @@ impl Kind {
         match self {
             Self::Text => "a string",
             Self::Number => "a whole number",
+            Self::NumberOrAuto => "a whole number or \"auto\"",
             Self::Flag => "true or false",
             Self::List => "a list of strings",
             Self::Table => "a table, as in { NAME = \"VALUE\" },",

@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use super::keys::{self, Key, Kind};
 use super::schedules;
 use crate::cli::limits;
+use crate::cli::number::AUTO;
 use crate::dashboard::{NamedAction, actions};
 
 /// Names of queues, as [`crate::message::QueueName`] takes them.
@@ -97,6 +98,9 @@ fn property(key: &Key, is_host: bool) -> Value {
     let mut property = match key.kind() {
         Kind::Flag => json!({"type": "boolean"}),
         Kind::Number => json!({"type": "integer", "minimum": 0}),
+        Kind::NumberOrAuto => {
+            json!({"anyOf": [{"const": AUTO}, {"type": "integer", "minimum": 0}]})
+        }
         Kind::List => json!({"type": "array", "items": {"type": "string"}}),
         Kind::Table => table(key, is_host),
         Kind::Text if key.is_handler() => handler(),

@@ -8,6 +8,7 @@ use clap::{ArgMatches, Args, Subcommand};
 use super::keys::{self, Key, Kind, Setting};
 use super::{Config, last, schema};
 use crate::cli::host_args::UpArgs;
+use crate::cli::number::AUTO;
 use crate::cli::{Exit, Usage, source};
 use crate::dashboard::Fact;
 use crate::message::QueueName;
@@ -284,7 +285,8 @@ impl Config {
 fn shown_value(key: &Key, values: &[String]) -> String {
     let first = values.first().map(String::as_str).unwrap_or_default();
     match key.kind() {
-        Kind::Number | Kind::Flag => printable(first).into_owned(),
+        Kind::NumberOrAuto if first == AUTO => quoted(first),
+        Kind::Number | Kind::NumberOrAuto | Kind::Flag => printable(first).into_owned(),
         Kind::Text if key.is_secret() => quoted(&without_password(first)),
         Kind::Text if key.is_handler() => quoted(&source::without_query(first)),
         Kind::Text => quoted(first),

@@ -102,6 +102,17 @@ pub(in crate::dashboard) fn nothing_to_stop(state: &State) -> String {
     }
 }
 
+/// How many slots the host has found for the queue, and why.
+fn found_slots(state: &State) -> String {
+    let view = state.queue_view();
+    let report = view.and_then(|view| view.report.as_ref());
+    let found = report.and_then(|report| report.slots);
+    found.map_or_else(String::new, |(slots, reason)| {
+        let slots = short(slots);
+        format!("; {slots} for this queue: {}", reason.words())
+    })
+}
+
 fn draw(state: &State, now: Instant, area: Rect, buffer: &mut Buffer) {
     let theme = state.settings.theme;
     let area = frame(theme, "In flight", area, buffer);
@@ -114,6 +125,7 @@ fn draw(state: &State, now: Instant, area: Rect, buffer: &mut Buffer) {
         ),
         None => "no host runs in this process: look at the messages in unack".to_owned(),
     };
+    let head = head + &found_slots(state);
     let id_width = if area.width < 100 { 13 } else { 36 };
     let mut lines = vec![
         Line::raw(head),

@@ -156,7 +156,7 @@ fn numbers_are_refused_in_plain_words() {
     for (args, says) in [
         (
             &["--handler", &echo, "--slots", "abc"][..],
-            "--slots must be a whole number from 1 to 4096, not abc",
+            "--slots must be auto or a whole number from 1 to 4096, not abc",
         ),
         (
             &["--handler", &echo, "--memory", "0"],
@@ -199,7 +199,9 @@ fn numbers_are_refused_in_plain_words() {
     }
     let mut command = dqhost(None, &["--handler", &echo]);
     let output = expect(command.env("DQHOST_SLOTS", "many").output().unwrap(), 2);
-    assert!(stderr(&output).contains("--slots must be a whole number from 1 to 4096, not many"));
+    assert!(
+        stderr(&output).contains("--slots must be auto or a whole number from 1 to 4096, not many")
+    );
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crossterm::event::{KeyCode, KeyModifiers};
 use dqhost::control::controller::Controller;
 use dqhost::control::{
     Command, DueAhead, DueSpan, End, Ended, Filter, HostInfo, LogLevel, LogRing, Query,
-    QueryResult, QueueView, SEARCHED_MAX, Searched, SeenHost, Snapshot,
+    QueryResult, QueueView, SEARCHED_MAX, Searched, SeenHost, SlotsReason, Snapshot,
 };
 use dqhost::dashboard::picture;
 use dqhost::message::{Due, NewMessage, QueueName, State as In};
@@ -93,6 +93,43 @@ fn more_slots_are_no_advice_while_some_are_free() {
         let full = text(&mut sample);
         assert!(full.contains("1m 35s for a slot: more slots"), "{full}");
     }
+}
+
+#[test]
+fn slots_that_the_host_has_found_are_shown_with_their_reason() {
+    for size in &SIZES[..3] {
+        let mut sample = Sample::new(theme(), *size);
+        let found = |sample: &mut Sample, running| {
+            sample.change(|snapshot| {
+                snapshot.host.as_mut().unwrap().busy = 8;
+                let orders = orders(snapshot);
+                orders.overview.oldest_ready_ms = Some(NOW_MS - 95_000);
+                let report = orders.report.as_mut().unwrap();
+                report.slots = Some((7, SlotsReason::Cores));
+                report.running = running;
+            });
+        };
+        found(&mut sample, 5);
+        let some = text(&mut sample);
+        assert!(some.contains("1m 35s while 2 slots are free"), "{some}");
+        found(&mut sample, 7);
+        let full = text(&mut sample);
+        assert!(
+            full.contains("1m 35s for a slot (handlers wait for a core"),
+            "{full}"
+        );
+        assert!(!full.contains("more slots"), "{full}");
+    }
+    let mut sample = Sample::new(theme(), (120, 40));
+    sample.type_in("4");
+    sample.change(|snapshot| {
+        orders(snapshot).report.as_mut().unwrap().slots = Some((7, SlotsReason::Cores));
+    });
+    let shown = text(&mut sample);
+    assert!(
+        shown.contains("busy in this process; 7 for this queue: handlers wait for a core"),
+        "{shown}"
+    );
 }
 
 #[test]

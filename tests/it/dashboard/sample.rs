@@ -155,6 +155,7 @@ fn snapshot(at: Instant, second: u64) -> Snapshot {
         handler: "17074e1bab856d1dd2ce812d".to_owned(),
         refusal: None,
         running: 3,
+        slots: None,
         took: Quantiles {
             count: 900,
             p50: Duration::from_micros(84),

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dqhost::host::{Host as Hosting, HostConfig, QueueSettings, Served, Stage, Workers};
+use dqhost::host::{Host as Hosting, HostConfig, QueueSettings, Served, SlotCount, Stage, Workers};
 use dqhost::message::NewMessage;
 use dqhost::runtime::{Call, Limits, Permissions};
 use dqhost::store::address::{self, StoreSettings};
@@ -178,7 +178,7 @@ async fn a_run_that_gets_no_connection_ends_as_the_host_s_fault_and_its_holder_a
 fn config() -> HostConfig {
     HostConfig {
         host_id: "one".to_owned(),
-        slots: 2,
+        slots: SlotCount::Fixed(2),
         drain: Duration::ZERO,
         poll: Duration::from_millis(50),
         exit_when_empty: false,

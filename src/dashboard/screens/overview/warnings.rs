@@ -198,13 +198,25 @@ fn waiting(state: &State, view: &QueueView, age: &str, now: Instant) -> (String,
         );
         return (text, Cause::Log);
     }
-    let text = match in_flight::longest(state) {
-        Some(one) => format!(
-            "messages wait {age} for a slot: more slots, or {} for what has run {}",
-            state.key_of(Action::Cause),
+    let (key, longest) = (state.key_of(Action::Cause), in_flight::longest(state));
+    let found = view.report.as_ref().and_then(|report| report.slots);
+    let text = match (longest, found) {
+        (Some(one), None) => format!(
+            "messages wait {age} for a slot: more slots, or {key} for what has run {}",
             in_flight::runs(one, now)
         ),
-        None => format!("messages wait {age} for a slot: more slots, hosts or a faster handler"),
+        (None, None) => {
+            format!("messages wait {age} for a slot: more slots, hosts or a faster handler")
+        }
+        (Some(one), Some((_, reason))) => format!(
+            "messages wait {age} for a slot ({}): more hosts, or {key} for what has run {}",
+            reason.words(),
+            in_flight::runs(one, now)
+        ),
+        (None, Some((_, reason))) => format!(
+            "messages wait {age} for a slot ({}): more hosts, or a faster handler",
+            reason.words()
+        ),
     };
     (text, Cause::Longest)
 }
@@ -218,6 +230,12 @@ fn free_slots(state: &State, view: &QueueView) -> u64 {
         .filter(|_| view.report.is_some());
     let own_id = own.map(|host| host.id.as_str());
     let own_free = own.map_or(0, |host| host.slots.saturating_sub(host.busy));
+    // Those of other queues are none for this one.
+    let found = view
+        .report
+        .as_ref()
+        .and_then(|report| Some((report.slots?.0, report.running)));
+    let own_free = found.map_or(own_free, |(slots, running)| slots.saturating_sub(running));
     let others = view.hosts.iter().map(|host| &host.info);
     let others = others.filter(|info| own_id != Some(info.id.as_str()));
     let free = others.map(|info| info.slots.saturating_sub(info.in_flight));
