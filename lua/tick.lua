@@ -27,6 +27,7 @@
 -- since. Of a paused schedule nothing is written.
 -- Not allow-oom: a full Redis refuses new messages before anything is written.
 -- include: clock
+-- include: expiry
 -- include: enqueue
 local keys = {
   pending = KEYS[1], ready = KEYS[2], counts = KEYS[3], headers = KEYS[4], stats = KEYS[5],

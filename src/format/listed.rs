@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::line::{self, Defaults};
+use super::message::Repeats;
 use crate::message::{
     Due, Headers, HistoryEntry, MessageId, NewMessage, RETRIES_MAX, Record, State,
 };
@@ -42,7 +43,8 @@ pub(crate) fn defaults(max_payload: usize) -> Defaults {
         due: Due::NOW,
         retries: NewMessage::RETRIES_DEFAULT,
         headers: Headers::new(),
-        dedup_window: None,
+        key: None,
+        repeats: Repeats::default(),
         expires_in: None,
         max_payload,
     }

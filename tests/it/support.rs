@@ -399,6 +399,18 @@ impl Host {
         line.as_str().unwrap_or_default().to_owned()
     }
 
+    /// Waits for a log line with this message; false if the program ends without.
+    pub(crate) fn comes_to(&mut self, message: &str) -> bool {
+        while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
+            let is_it = line["message"] == message;
+            self.seen.push(line);
+            if is_it {
+                return true;
+            }
+        }
+        false
+    }
+
     fn wait_for_line(&mut self, what: &str, which: impl Fn(&Value) -> bool) -> Value {
         if let Some(line) = self.seen.iter().find(|line| which(line)) {
             return line.clone();

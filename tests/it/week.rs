@@ -97,7 +97,11 @@ impl Week {
             "--listen",
             "127.0.0.1:0",
         ];
-        Api::of(Host::start_command(dqhost(Some(&self.store), &args)))
+        // Again, as a service manager does it: a busy store may be silent for longer than a host waits.
+        eventually("a host listens", || {
+            let mut host = Host::start_command(dqhost(Some(&self.store), &args));
+            host.comes_to("listening").then(|| Api::of(host))
+        })
     }
 
     /// Puts another build of the same handler in place: the number is in a section of its own.

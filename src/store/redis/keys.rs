@@ -26,7 +26,7 @@ pub(super) const HOLDERS: [(&str, &str); 8] = [
 ];
 
 /// The others, whose type is known.
-const OTHERS: [(&str, &str); 21] = [
+const OTHERS: [(&str, &str); 22] = [
     ("dedup", "zset"),
     ("repeats", "hash"),
     ("hosts", "zset"),

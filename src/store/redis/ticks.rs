@@ -58,10 +58,7 @@ impl SendTicks for RedisStore {
             let sent: Vec<Sent> = messages
                 .iter()
                 .zip(&codes)
-                .map(|(message, code)| Sent {
-                    id: message.id.clone(),
-                    due_at_ms: due(code),
-                })
+                .map(|(message, code)| Sent::new(message.id.clone(), due(code)))
                 .collect();
             self.events.sent(queue, &messages, &sent);
             answers.extend(codes.iter().map(|code| match *code {

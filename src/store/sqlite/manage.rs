@@ -136,7 +136,7 @@ fn cancel(tx: &mut QueueTx<'_>, ids: &[MessageId], kill: bool) -> Result<Vec<Can
             Some((seq, State::Unack)) if kill => {
                 remove(tx, seq, State::Unack)?;
                 tx.row.totals.cancelled += 1;
-                tx.killed = true;
+                tx.runs.killed = true;
                 Cancelled::Killed
             }
             Some((_, State::Unack)) => Cancelled::InFlight,

@@ -206,12 +206,18 @@ pub(super) struct QueueTx<'t> {
     pub row: QueueRow,
     /// True when hosts are to be woken after the commit.
     pub wake: bool,
-    /// True when hosts are to look after the commit whether what they have in flight is still theirs.
-    pub killed: bool,
     /// True when pages were given back, which the file shows once the log is in it.
     pub smaller: bool,
-    /// True when a run has ended, for which a repeat may wait.
-    pub run_ended: bool,
+    pub runs: Runs,
+}
+
+/// What became of runs.
+#[derive(Default)]
+pub(super) struct Runs {
+    /// True when hosts are to look after the commit whether what they have in flight is still theirs.
+    pub killed: bool,
+    /// True when one has ended, for which a repeat may wait.
+    pub ended: bool,
 }
 
 impl<'t> QueueTx<'t> {
@@ -232,9 +238,8 @@ impl<'t> QueueTx<'t> {
             now,
             row,
             wake: false,
-            killed: false,
             smaller: false,
-            run_ended: false,
+            runs: Runs::default(),
         }))
     }
 
@@ -270,7 +275,7 @@ impl<'t> QueueTx<'t> {
 
     /// One message is in another state than before; none is outside of the queue.
     pub(super) fn moved(&mut self, from: Option<State>, to: Option<State>) {
-        self.run_ended |= from == Some(State::Unack);
+        self.runs.ended |= from == Some(State::Unack);
         for (state, by) in [(from, -1), (to, 1)] {
             if let Some(state) = state {
                 let place = usize::try_from(code(state) - FIRST_CODE).unwrap_or(0);

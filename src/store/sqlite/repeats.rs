@@ -292,7 +292,7 @@ fn keep_for_later(tx: &mut QueueTx<'_>, change: &Change) -> Result<Sent, Failure
 
 /// Lets repeats take effect whose messages do not run any more, if a run has ended in this transaction.
 pub(super) fn after_runs(tx: &mut QueueTx<'_>) -> Result<(), Failure> {
-    if !std::mem::take(&mut tx.run_ended) {
+    if !std::mem::take(&mut tx.runs.ended) {
         return Ok(());
     }
     let ids: Vec<String> = {

@@ -5,7 +5,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::error::Failure;
 use super::manage::find;
-use super::queue::{QueueTx, signed, unsigned};
+use super::queue::{QueueTx, due_ms, signed, unsigned};
 use super::transaction::TxOptions;
 use super::{DiskReserve, SqliteStore, dedup, send};
 use crate::message::{QueueName, Sent, State};
@@ -84,7 +84,7 @@ fn send_tick(tx: &mut QueueTx<'_>, tick: &Tick) -> Result<(TickSent, Option<u64>
         return Ok((TickSent::Known, None));
     }
     if !tick.may_overlap && kept.has_not_ended(tx)? {
-        let due_ms = send::due_ms(message.due, tx.now);
+        let due_ms = due_ms(message.due, tx.now);
         let until_ms = due_ms.saturating_add(ms(message.dedup_window));
         dedup::keep(tx, message.id.as_str(), until_ms)?;
         kept.skipped = kept.skipped.saturating_add(1);
@@ -149,10 +149,7 @@ impl SendTicks for SqliteStore {
                 .await?;
             // The queue is made when it is not there.
             let (answer, due_at_ms) = done.unwrap_or((TickSent::Known, None));
-            let sent = Sent {
-                id: tick.message.id.clone(),
-                due_at_ms,
-            };
+            let sent = Sent::new(tick.message.id.clone(), due_at_ms);
             let message = std::slice::from_ref(&tick.message);
             self.events.sent(queue, message, &[sent]);
             answers.push(answer);

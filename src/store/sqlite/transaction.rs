@@ -159,7 +159,7 @@ impl SqliteStore {
                 Ok(done)
             })?;
             let (must_notify, smaller) = (queue_tx.wake, queue_tx.smaller);
-            let killed = queue_tx.killed;
+            let killed = queue_tx.runs.killed;
             tx.commit()?;
             if killed {
                 wake.call_killed();
