@@ -65,7 +65,7 @@ struct Counted {
 
 pub(super) async fn import(args: ImportArgs) -> anyhow::Result<Exit> {
     log::to_stderr("warn", false)?;
-    let input: Box<dyn AsyncRead + Unpin> = if args.file.as_os_str() == "-" {
+    let input: Box<dyn AsyncRead + Unpin + Send> = if args.file.as_os_str() == "-" {
         Box::new(tokio::io::stdin())
     } else {
         let file = tokio::fs::File::open(&args.file).await;

@@ -83,8 +83,8 @@ pub(crate) fn parse(line: &[u8], defaults: &Defaults, window: Duration) -> Resul
     }
     let mut history = described.history;
     // The first and the latest, as a store keeps them.
-    while history.len() > HISTORY_MAX {
-        history.remove(1);
+    if history.len() > HISTORY_MAX {
+        history.drain(1..=history.len() - HISTORY_MAX);
     }
     Ok(Listed::Dead(Box::new(Record {
         id,
@@ -195,5 +195,26 @@ mod tests {
             let error = read(line.as_bytes()).unwrap_err();
             assert!(error.contains(says), "{line}: {error}");
         }
+    }
+
+    #[test]
+    fn of_a_long_history_the_first_and_the_latest_are_taken() {
+        let entries: Vec<String> = (1..=50)
+            .map(|n| format!(r#"{{"attempt":{n},"at_ms":{n},"class":"nacked"}}"#))
+            .collect();
+        let line = format!(
+            r#"{{"payload":"x","id":"a","state":"dead","at_ms":5,"history":[{}]}}"#,
+            entries.join(",")
+        );
+        let Ok(Listed::Dead(record)) = read(line.as_bytes()) else {
+            panic!("{line}")
+        };
+        let attempt = |entry: &HistoryEntry| match entry {
+            HistoryEntry::Attempt(attempt) => attempt.attempt,
+            HistoryEntry::Redriven { .. } => 0,
+        };
+        let attempts: Vec<u32> = record.history.iter().map(attempt).collect();
+        assert_eq!(attempts.len(), HISTORY_MAX);
+        assert_eq!((attempts[0], attempts[1], attempts[19]), (1, 32, 50));
     }
 }
