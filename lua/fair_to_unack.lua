@@ -22,12 +22,13 @@
 -- ARGV[1] to ARGV[7] as in `limited_to_unack`, for the queue as a whole. ARGV[1] may be 0: then the call
 --         only sorts.
 -- ARGV[8] the name of the header; messages without it share one key
--- ARGV[8+i] the id of that message
+-- ARGV[9] the weights of keys, JSON [[value, weight]]; empty if each key has the weight 1
+-- ARGV[9+i] the id of that message
 --
 -- Returns {us until the next call has something to do, 1 when there is more to sort, 0 when nothing is set
 -- aside, what `ready_to_unack` answers}.
 -- Start-time fair queueing (Goyal, Vin and Cheng 1996). The key whose next message starts first is next; each
--- message puts its key back by STEP. A key that comes back from idleness starts at the virtual time, or where
+-- message puts its key back by STEP, divided by the weight of the key. A key that comes back from idleness starts at the virtual time, or where
 -- it left off if that is later. The virtual time is the start of what went last. It also goes on by one for
 -- each message, so that keys that come and go for ever do not keep those with a start behind them waiting.
 -- The key that has most stays in ready, and the few of others are taken out from between (the run). So a
@@ -45,6 +46,12 @@ if redis.call('EXISTS', KEYS[8]) == 1 then return {0, {0}} end
 -- include: room
 local ready, retry, turns = KEYS[1], KEYS[2], KEYS[13]
 local STEP = 1000
+local steps = {}
+if ARGV[9] ~= '' then
+  for _, pair in ipairs(cjson.decode(ARGV[9])) do
+    steps[redis.sha1hex(pair[1])] = math.floor(STEP / pair[2] + 0.5)
+  end
+end
 -- Ids in line that one call sorts, and ids aside that it puts off.
 local LOOKS_MAX, RENEWALS_MAX, LOOK_US = 500, 500, 5000000
 -- Messages of others that one call meets in the run.
@@ -419,10 +426,11 @@ while number < room do
     virtual = math.max(virtual, start)
     redis.call('ZREM', turns, g.digest)
   else
+    local step = steps[g.digest] or STEP
     repeat
       go(one)
-      virtual = math.min(math.max(virtual + 1, start), start + STEP)
-      start = start + STEP
+      virtual = math.min(math.max(virtual + 1, start), start + step)
+      start = start + step
       one = number < room and start < stop and next_of(g)
     until not one
     set_start(g.digest, start)
@@ -468,7 +476,7 @@ end
 in_steps('ZREM', line, members_out)
 in_steps('HDEL', at, ids_out)
 set_aside()
-local reserved = to_unack(ids, {0, 0}, redis.call('ZCARD', unack), 14, 8)
+local reserved = to_unack(ids, {0, 0}, redis.call('ZCARD', unack), 14, 9)
 reserved[1] = #ids
 take_out({taken, #retries})
 local left_in_run = run.number > 0 and run.number - taken or 0

@@ -44,7 +44,8 @@ pub use self::events::{
     publish_events, report_channel,
 };
 pub use self::limits::{
-    KEY_RUNNING_MAX, LimitBy, LimitError, LimitedReservation, Limits, NextAllowed, Rate,
+    FairWeights, KEY_RUNNING_MAX, LimitBy, LimitError, LimitedReservation, Limits, NextAllowed,
+    Rate,
 };
 pub use self::move_queue::Peer;
 pub use self::notifier::Subscription;

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use clap::Args;
 
 use super::{Usage, number};
-use crate::store::{KEY_RUNNING_MAX, LimitBy, Limits, Rate};
+use crate::store::{FairWeights, KEY_RUNNING_MAX, LimitBy, LimitError, Limits, Rate};
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct QueueLimitsArgs {
@@ -39,6 +39,26 @@ pub(super) struct QueueLimitsArgs {
     /// tenant. Give it to each host of the queue.
     #[arg(long, value_name = "header:NAME", env = "DQHOST_FAIR_BY")]
     fair_by: Option<LimitBy>,
+    /// Give a value of --fair-by so many turns; may be repeated
+    ///
+    /// As in big=3: it has three turns while each other has one. Up to 100.
+    #[arg(long, value_name = "NAME=N", value_parser = weight, env = "DQHOST_FAIR_WEIGHT",
+        value_delimiter = ',', hide_short_help = true)]
+    fair_weight: Vec<(String, u32)>,
+}
+
+/// `NAME=N`.
+fn weight(text: &str) -> Result<(String, u32), String> {
+    let (name, weight) = text
+        .split_once('=')
+        .filter(|(name, _)| !name.is_empty())
+        .ok_or("give it as NAME=N, with a value of the header of --fair-by as NAME")?;
+    let number = weight
+        .parse()
+        .ok()
+        .filter(|number| (1..=FairWeights::MAX).contains(number));
+    let number = number.ok_or_else(|| LimitError::Weight.to_string())?;
+    Ok((name.to_owned(), number))
 }
 
 impl QueueLimitsArgs {
@@ -48,11 +68,17 @@ impl QueueLimitsArgs {
             (Some(rate), Some(burst)) => rate.with_burst(burst).ok(),
             (rate, _) => rate,
         };
+        let weights = FairWeights::new(self.fair_weight.iter().cloned());
+        let weights = weights.map_err(|error| Usage(format!("--fair-weight: {error}")))?;
+        if weights != FairWeights::EQUAL && self.fair_by.is_none() {
+            return Err(Usage("--fair-weight needs --fair-by".to_owned()));
+        }
         let limits = Limits {
             rate,
             max_running: self.max_running.and_then(NonZeroU32::new),
             by: self.limit_by.clone(),
             fair_by: self.fair_by.clone(),
+            fair_weights: weights,
         };
         if limits.by.is_some() && limits.fair_by.is_some() {
             let reason = "--fair-by and --limit-by do not go together: --limit-by already keeps no tenant \

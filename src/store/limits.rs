@@ -1,5 +1,6 @@
 //! How many messages of a queue may begin in a time, and run at a time, over all hosts; and whose turn it is.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
@@ -31,6 +32,8 @@ pub struct Limits {
     /// The values of a header take turns. The other limits are for the queue as a whole then; if `by` is
     /// set, there are no turns.
     pub fair_by: Option<LimitBy>,
+    /// How many turns each of them has while the others have one.
+    pub fair_weights: FairWeights,
 }
 
 /// The most of [`Limits::max_running`] if it is for each key.
@@ -43,6 +46,7 @@ impl Limits {
         max_running: None,
         by: None,
         fair_by: None,
+        fair_weights: FairWeights::EQUAL,
     };
 
     /// True when nothing is limited, and no keys take turns.
@@ -112,6 +116,57 @@ impl fmt::Display for LimitBy {
     }
 }
 
+/// The weights of keys that take turns; any other has the weight 1.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FairWeights(BTreeMap<String, u32>);
+
+/// The most keys that have a weight, since each reservation reads them.
+const WEIGHTS_MAX: usize = 100;
+
+impl FairWeights {
+    /// Each key has the weight 1.
+    pub const EQUAL: Self = Self(BTreeMap::new());
+
+    /// The largest weight. Virtual time is a whole number: up to 20 it is exact to a hundredth, and here to a
+    /// twentieth.
+    pub const MAX: u32 = 100;
+
+    /// Gives keys their weights.
+    ///
+    /// # Errors
+    ///
+    /// When a key has two weights, or one that is not from 1 to [`MAX`](Self::MAX), or there are too many.
+    pub fn new(weights: impl IntoIterator<Item = (String, u32)>) -> Result<Self, LimitError> {
+        let mut all = BTreeMap::new();
+        for (key, weight) in weights {
+            if !(1..=Self::MAX).contains(&weight) {
+                return Err(LimitError::Weight);
+            }
+            if let Some(known) = all.insert(key.clone(), weight) {
+                return Err(LimitError::Weights(key, known, weight));
+            }
+        }
+        if all.len() > WEIGHTS_MAX {
+            return Err(LimitError::ManyWeights(all.len()));
+        }
+        Ok(Self(all))
+    }
+
+    /// The weight of a key.
+    pub(super) fn of(&self, key: &str) -> u32 {
+        self.0.get(key).copied().unwrap_or(1)
+    }
+
+    /// As `lua/fair_to_unack.lua` takes them.
+    pub(super) fn json(&self) -> String {
+        if self.0.is_empty() {
+            return String::new();
+        }
+        let pairs: Vec<(&String, &u32)> = self.0.iter().collect();
+        serde_json::json!(pairs).to_string()
+    }
+}
+
 /// So many deliveries in each second, minute, hour or day, written as `100/s`, `5/m`, `20/h` or `1/d`.
 ///
 /// In any time `t`, at most `t` times the rate and the burst may begin. It is the generic cell rate
@@ -160,6 +215,15 @@ pub enum LimitError {
     /// No [`LimitBy`].
     #[error("give the name of a header, as in header:customer")]
     By,
+    /// No weight.
+    #[error("a weight is a number from 1 to 100")]
+    Weight,
+    /// Two weights of one key.
+    #[error("{0:?} has two weights, {1} and {2}: give one")]
+    Weights(String, u32, u32),
+    /// More keys with weights than one reservation may read.
+    #[error("{0} keys have weights, and at most 100 may: leave those with the weight 1 out")]
+    ManyWeights(usize),
 }
 
 impl FromStr for Rate {
@@ -349,6 +413,24 @@ mod tests {
         let tat = rate.tat_now(Some(5_000_000_000), 1_000_000_000);
         assert_eq!(rate.wait(tat, 1_000_000_000), Duration::from_millis(100));
         assert_eq!(tat - 1_000_000_000, 500_000);
+    }
+
+    #[test]
+    fn weights_are_few_and_each_key_has_one() {
+        let weights = |all: &[(&str, u32)]| {
+            FairWeights::new(all.iter().map(|(key, weight)| ((*key).to_owned(), *weight)))
+        };
+        let some = weights(&[("big", 3), ("a\"b", 100)]).unwrap();
+        assert_eq!((some.of("big"), some.of("a\"b"), some.of("x")), (3, 100, 1));
+        assert_eq!(some.json(), r#"[["a\"b",100],["big",3]]"#);
+        assert_eq!(FairWeights::EQUAL.json(), "");
+        for bad in [0, 101] {
+            assert_eq!(weights(&[("a", bad)]), Err(LimitError::Weight));
+        }
+        let twice = weights(&[("a", 1), ("a", 2)]);
+        assert_eq!(twice, Err(LimitError::Weights("a".to_owned(), 1, 2)));
+        let many = FairWeights::new((0..101).map(|n| (n.to_string(), 1)));
+        assert_eq!(many, Err(LimitError::ManyWeights(101)));
     }
 
     #[test]

@@ -63,7 +63,7 @@ fn shown(text: &str, heading: &str, key: &str) -> Option<(String, String)> {
 type Given = [&'static str; 2];
 
 /// Each: key, default, then the values and texts of file, environment and flag.
-const ROWS: [(&str, &str, Given, Given, Given); 10] = [
+const ROWS: [(&str, &str, Given, Given, Given); 11] = [
     ("slots", "\"auto\"", ["7", "7"], ["8", "8"], ["9", "9"]),
     (
         "memory-total",
@@ -113,6 +113,13 @@ const ROWS: [(&str, &str, Given, Given, Given); 10] = [
         ["{ sends = 7 }", "{ sends = \"7\" }"],
         ["sends=8", "{ sends = \"8\" }"],
         ["sends=9", "{ sends = \"9\" }"],
+    ),
+    (
+        "fair-weight",
+        "",
+        ["{ big = 3, x = 2 }", "{ big = \"3\", x = \"2\" }"],
+        ["big=4", "{ big = \"4\" }"],
+        ["big=5", "{ big = \"5\" }"],
     ),
     (
         "secret-file",

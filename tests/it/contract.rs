@@ -154,6 +154,7 @@ macro_rules! contract {
                 keyed: whoever_reserves_without_limits_takes_what_is_in_line,
                 fair: who_comes_behind_a_thousand_is_next,
                 fair: keys_that_wait_share_and_one_alone_has_all,
+                fair: weights_are_turns_while_others_wait_and_cost_nobody_else_order,
                 fair: who_was_idle_has_no_credit,
                 fair: one_key_alone_goes_in_order_and_shares_as_soon_as_another_comes,
                 fair: who_comes_back_at_once_has_its_turn_and_no_more,

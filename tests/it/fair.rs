@@ -494,6 +494,21 @@ fn wrong_turns_are_refused_with_what_is_wanted() {
             &["--fair-by", "header:a", "--limit-by", "header:a"],
             "do not go together",
         ),
+        (&["--fair-weight", "big=3"], "--fair-weight needs --fair-by"),
+        (&["--fair-by", "header:a", "--fair-weight", "big"], "NAME=N"),
+        (&["--fair-by", "header:a", "--fair-weight", "=2"], "NAME=N"),
+        (
+            &["--fair-by", "header:a", "--fair-weight", "big=0"],
+            "from 1 to 100",
+        ),
+        (
+            &["--fair-by", "header:a", "--fair-weight", "big=many"],
+            "from 1 to 100",
+        ),
+        (
+            &["--fair-by", "header:a", "--fair-weight", "big=2,big=3"],
+            "\"big\" has two weights, 2 and 3",
+        ),
     ] {
         let output = run(None, &[&["up", "--handler", "x.wasm"], args].concat(), 2);
         assert!(

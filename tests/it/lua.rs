@@ -184,6 +184,7 @@ async fn ack_and_send_within_the_queue(store: &dyn dqhost::store::Store) {
         max_running: std::num::NonZeroU32::new(1000),
         by: None,
         fair_by: None,
+        fair_weights: dqhost::store::FairWeights::EQUAL,
     };
     let wanted = Reservation {
         max: 1,

@@ -36,6 +36,9 @@ pub(super) fn limited(
     if let Some(by) = limits.by.as_ref().or(limits.fair_by()) {
         command.arg(by.header());
     }
+    if limits.fair_by().is_some() {
+        command.arg(limits.fair_weights.json());
+    }
     add_ids(&mut command, prefetch);
     command
 }

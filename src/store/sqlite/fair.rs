@@ -12,12 +12,12 @@ use super::queue::{QueueTx, signed, text, unsigned};
 use super::{deliver, limit_times};
 use crate::message::{Delivery, State};
 use crate::store::common::{headers, ms};
-use crate::store::{BATCH_MAX, LimitBy, Reservation};
+use crate::store::{BATCH_MAX, FairWeights, LimitBy, Reservation};
 
 mod alone;
 mod sorting;
 
-/// So far a message puts its key back, in virtual time.
+/// So far a message puts its key back, in virtual time, if the key has the weight 1.
 const STEP: i64 = 1000;
 
 /// Messages of a key that are read at a time.
@@ -84,6 +84,7 @@ struct Run {
 struct Fair<'a, 't> {
     tx: &'a mut QueueTx<'t>,
     by: LimitBy,
+    weights: &'a FairWeights,
     room: usize,
     lease_end: i64,
     aside_ms: i64,
@@ -104,11 +105,12 @@ struct Fair<'a, 't> {
 pub(super) fn reserve(
     tx: &mut QueueTx<'_>,
     wanted: Reservation,
-    by: &LimitBy,
+    (by, weights): (&LimitBy, &FairWeights),
 ) -> Result<InTurn, Failure> {
     let before = limit_times::kept(tx.tx, tx.row.id, TURN)?.unwrap_or(0);
     let mut fair = Fair {
         by: by.clone(),
+        weights,
         room: wanted.max.min(BATCH_MAX),
         lease_end: signed(tx.now.ceil_ms.saturating_add(ms(wanted.lease))),
         aside_ms: sorting::end_of(tx.now.ms, 3),
@@ -198,6 +200,8 @@ impl Fair<'_, '_> {
         (mut start, stop): (i64, i64),
     ) -> Result<(), Failure> {
         let began = self.deliveries.len();
+        let weight = i64::from(self.weights.of(key));
+        let step = (STEP + weight / 2) / weight;
         while self.deliveries.len() < self.room && (self.deliveries.len() == began || start < stop)
         {
             let Some(candidate) = self.next_of(key, group)? else {
@@ -210,8 +214,8 @@ impl Fair<'_, '_> {
             let delivery = deliver::take(self.tx, seq, from, self.lease_end)?;
             self.deliveries.push(delivery);
             let on = start.max(self.virtual_now.saturating_add(1));
-            self.virtual_now = on.min(start.saturating_add(STEP));
-            start = start.saturating_add(STEP);
+            self.virtual_now = on.min(start.saturating_add(step));
+            start = start.saturating_add(step);
         }
         if self.deliveries.len() > began {
             self.set_start(key, start)?;

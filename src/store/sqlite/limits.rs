@@ -60,7 +60,10 @@ pub(super) fn reserve(
         look_in,
         is_any_aside,
     } = match limits.fair_by() {
-        Some(by) => fair::reserve(tx, Reservation { max, ..wanted }, by)?,
+        Some(by) => {
+            let weights = &limits.fair_weights;
+            fair::reserve(tx, Reservation { max, ..wanted }, (by, weights))?
+        }
         None => InTurn::none_but(deliver::reserve(tx, Reservation { max, ..wanted })?),
     };
     let mut next = NextAllowed::Now;

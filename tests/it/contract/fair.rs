@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use dqhost::message::{Claim, Delivery, Due, MessageId, NewMessage, State};
 use dqhost::store::{
-    Audit, Cancelled, First, LimitedReservation, Limits, NextAllowed, Page, Rescheduled,
-    Reservation, Settlement, Store,
+    Audit, Cancelled, FairWeights, First, LimitedReservation, Limits, NextAllowed, Page,
+    Rescheduled, Reservation, Settlement, Store,
 };
 
 use super::keyed::{names, send_each};
@@ -36,6 +36,17 @@ pub(crate) async fn reserve_in_turn(
         .reserve_limited(&queue(), wanted, limits)
         .await
         .unwrap()
+}
+
+/// The same with weights.
+fn weighted(weights: &[(&str, u32)]) -> Limits {
+    let weights = weights
+        .iter()
+        .map(|(key, weight)| ((*key).to_owned(), *weight));
+    Limits {
+        fair_weights: FairWeights::new(weights).unwrap(),
+        ..turns()
+    }
 }
 
 async fn get(store: &dyn Store, max: usize) -> Vec<Delivery> {
@@ -138,6 +149,39 @@ pub(crate) async fn keys_that_wait_share_and_one_alone_has_all(store: &dyn Store
     assert!(names(&rest).contains(&"4"), "{:?}", names(&rest));
     let alone = get(store, 100).await;
     assert_eq!(names(&alone), numbered("a", 7..=20));
+}
+
+pub(crate) async fn weights_are_turns_while_others_wait_and_cost_nobody_else_order(
+    store: &dyn Store,
+) {
+    for customer in ["a", "b", "c"] {
+        send_many(store, &numbered(customer, 1..=120)).await;
+    }
+    sort(store).await;
+    let limits = weighted(&[("a", 3), ("c", 7)]);
+    let mut all = Vec::new();
+    for _ in 0..11 {
+        all.extend(reserve_in_turn(store, 10, LONG, &limits).await.deliveries);
+    }
+    for (customer, share) in [("a", 30), ("b", 10), ("c", 70)] {
+        let count = count_of(&all, customer);
+        assert!(count.abs_diff(share) <= 3, "{customer}: {count}");
+        let own: Vec<_> = names(&all)
+            .into_iter()
+            .filter(|name| name.starts_with(customer))
+            .collect();
+        assert_eq!(own, numbered(customer, 1..=count));
+    }
+    // The next reservation may have others, and who comes late waits for no more than a turn of each.
+    send_each(store, &["d1"]).await;
+    sort(store).await;
+    let next = reserve_in_turn(store, 12, LONG, &limits).await.deliveries;
+    assert!(names(&next).contains(&"d1"), "{:?}", names(&next));
+    let equal = reserve_in_turn(store, 30, LONG, &turns()).await.deliveries;
+    assert!(count_of(&equal, "b") >= 8, "{:?}", names(&equal));
+    // One alone has all, whatever its weight.
+    let all = reserve_in_turn(store, 500, LONG, &limits).await.deliveries;
+    assert_eq!(depths(store).await[2], 361, "{}", all.len());
 }
 
 pub(crate) async fn who_was_idle_has_no_credit(store: &dyn Store) {

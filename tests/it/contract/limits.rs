@@ -180,6 +180,7 @@ pub(crate) async fn both_limits_hold_at_once(store: &dyn Store) {
         max_running: std::num::NonZeroU32::new(2),
         by: None,
         fair_by: None,
+        fair_weights: dqhost::store::FairWeights::EQUAL,
     };
     let two = limited(store, 5, &limits).await;
     assert_eq!(two.deliveries.len(), 2);

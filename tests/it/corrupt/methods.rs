@@ -94,6 +94,7 @@ pub(super) async fn handle(store: &dyn Store, queue: &QueueName) {
             max_running: std::num::NonZeroU32::new(1000),
             by: (turn % 3 == 0).then(|| "header:k".parse().unwrap()),
             fair_by: (turn % 3 == 1).then(|| "header:k".parse().unwrap()),
+            fair_weights: dqhost::store::FairWeights::EQUAL,
         };
         let limited = store.reserve_limited(queue, wanted(first), &limits).await;
         if let Some(some) = check("reserve within limits", limited) {

@@ -347,6 +347,7 @@ impl<W: World> Run<'_, W> {
             max_running: NonZeroU32::new(max_running),
             by: None,
             fair_by: None,
+            fair_weights: dqhost::store::FairWeights::EQUAL,
         };
         let wanted = Reservation {
             max,
