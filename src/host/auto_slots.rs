@@ -688,4 +688,79 @@ mod tests {
         assert_eq!(after(&mut world, 200, &empty), few);
         assert_eq!(world.auto.rest(), few);
     }
+
+    /// All slots are in use, more messages wait, and each run ends within the tick.
+    fn full(slots: usize) -> Sample {
+        Sample {
+            elapsed: TICK,
+            is_short: true,
+            used: slots,
+            running: slots,
+            finished: slots as u64,
+            memory_max: 6 << 30,
+            most: MOST,
+            ..Sample::default()
+        }
+    }
+
+    #[test]
+    fn one_interval_alone_is_no_reason_for_fewer() {
+        let mut auto = AutoSlots::new(2);
+        let store = |ms| Some(Duration::from_millis(ms));
+        let mut next = |sample: &Sample| auto.next(sample);
+        let quick = |slots| Sample {
+            store: store(1),
+            ..full(slots)
+        };
+        assert_eq!([16, 32, 64].map(|slots| next(&quick(slots))), [32, 64, 128]);
+        let slow = Sample {
+            store: store(500),
+            ..full(128)
+        };
+        assert!(next(&slow) >= 128);
+        assert!(next(&slow) < 256);
+        let mut auto = AutoSlots::new(2);
+        let waits = Sample {
+            queued: TICK * 12,
+            ..full(FIRST)
+        };
+        assert_eq!([auto.next(&waits), auto.next(&waits)], [16, 8]);
+    }
+
+    #[test]
+    fn while_cores_are_in_use_slots_grow_by_what_is_left_of_them() {
+        let next = |slots: usize, computed: f64, queued: u32| {
+            let mut auto = AutoSlots::new(2);
+            auto.limit = slots;
+            let found = auto.next(&Sample {
+                computed: TICK.mul_f64(computed * CORES),
+                queued: TICK * queued,
+                ..full(slots)
+            });
+            (found, auto.reason())
+        };
+        assert_eq!(next(100, 0.1, 0), (200, SlotsReason::Grows));
+        assert_eq!(next(100, 0.76, 0), (125, SlotsReason::Grows));
+        assert_eq!(next(100, 0.96, 0), (100, SlotsReason::Cores));
+        // With the cores in use by others: a few wait, and then as many as may.
+        assert_eq!(next(100, 0.1, 2), (113, SlotsReason::Grows));
+        assert_eq!(next(100, 0.1, 4), (100, SlotsReason::Cores));
+    }
+
+    #[test]
+    fn what_a_trial_has_shown_holds_for_ten_seconds() {
+        let work = Work {
+            outside_places: 64.0,
+            ..waits(0.05)
+        };
+        let mut world = World::new();
+        world.settled(&work);
+        let mut grown = 0;
+        for _ in 0..600 {
+            let before = world.slots;
+            world.tick(&work);
+            grown += usize::from(world.slots > before);
+        }
+        assert!((1..=6).contains(&grown), "{grown}");
+    }
 }

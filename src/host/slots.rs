@@ -491,9 +491,9 @@ mod tests {
         };
         let user = slots.add_user(&few);
         assert_eq!(user.found(), Some((4, SlotsReason::First)));
-        user.adjust(|_| 8);
+        user.adjust(|_| FIRST + 2);
         assert!(user.progress.notified().now_or_never().is_some());
-        user.adjust(|_| 5);
+        user.adjust(|_| FIRST + 1);
         assert!(user.progress.notified().now_or_never().is_none());
         assert_eq!(take_all(&slots, &user, 0), 4);
         let fixed = Slots::new(SlotCount::Fixed(8), 2);
