@@ -33,7 +33,7 @@ pub(super) async fn keep(queues: Arc<HostQueues>) {
         clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
         clock.tick().await;
         let (mut since, mut idle) = (Instant::now(), 0);
-        told.begin();
+        told.begin(since);
         while idle < REST_AFTER {
             clock.tick().await;
             let elapsed = since.elapsed();
@@ -136,26 +136,36 @@ struct Told(HashMap<QueueName, (usize, Instant)>);
 
 impl Told {
     /// Something runs again. The first seconds are not worth telling, since much changes then.
-    fn begin(&mut self) {
-        let now = Instant::now();
+    fn begin(&mut self, now: Instant) {
         self.0.values_mut().for_each(|(_, at)| *at = now);
     }
 
-    /// Logs what a queue has, if that is at least twice or at most half of what it had.
     fn tell(&mut self, served: &ServedQueue) {
-        let Some((slots, reason)) = served.slots.found() else {
-            return;
-        };
-        let queue = &served.queue;
-        let known = self.0.entry(queue.clone());
-        let (told, at) = known.or_insert_with(|| (FIRST, Instant::now()));
-        let is_much = slots >= *told * 2 || slots * 2 <= *told;
-        // That there is less to do is no news.
-        if !is_much || reason == SlotsReason::Unused || at.elapsed() < TOLD_EVERY {
-            return;
+        let (queue, now) = (&served.queue, Instant::now());
+        if let Some(found) = served.slots.found()
+            && self.is_news(queue, found, now)
+        {
+            let (slots, reason) = found;
+            tracing::info!(%queue, slots, "slots changed: {}", reason.words());
         }
-        (*told, *at) = (slots, Instant::now());
-        tracing::info!(%queue, slots, "the queue has other slots now: {}", reason.words());
+    }
+
+    /// True if a queue has at least twice or at most half of the slots of which it was told last.
+    fn is_news(
+        &mut self,
+        queue: &QueueName,
+        (slots, reason): (usize, SlotsReason),
+        now: Instant,
+    ) -> bool {
+        let (told, at) = self.0.entry(queue.clone()).or_insert((FIRST, now));
+        let is_much = slots >= *told * 2 || slots * 2 <= *told;
+        let is_time = now.saturating_duration_since(*at) >= TOLD_EVERY;
+        // That there is less to do is no news.
+        let is_news = is_much && is_time && reason != SlotsReason::Unused;
+        if is_news {
+            (*told, *at) = (slots, now);
+        }
+        is_news
     }
 }
 
@@ -178,5 +188,32 @@ mod tests {
         assert_eq!(shares(1200).memory(3, 0), 900);
         assert_eq!(shares(0).places(1024), 1024);
         assert_eq!(shares(0).places(389), 194);
+    }
+
+    #[test]
+    fn it_is_told_when_much_has_changed_and_not_each_time() {
+        let (mut told, began) = (Told::default(), Instant::now());
+        let queue: QueueName = "q".parse().unwrap();
+        let mut is_news = |seconds, slots, reason| {
+            let now = began + Duration::from_secs(seconds);
+            if seconds == 100 {
+                told.begin(now);
+            }
+            told.is_news(&queue, (slots, reason), now)
+        };
+        for (seconds, slots, reason, news) in [
+            (0, 16, SlotsReason::First, false),
+            (1, 64, SlotsReason::Grows, false),
+            (6, 64, SlotsReason::Grows, true),
+            (20, 127, SlotsReason::Grows, false),
+            (20, 128, SlotsReason::Grows, true),
+            (22, 10, SlotsReason::Cores, false),
+            (26, 10, SlotsReason::Cores, true),
+            (40, 1, SlotsReason::Unused, false),
+            (100, 1024, SlotsReason::Most, false),
+            (105, 1024, SlotsReason::Most, true),
+        ] {
+            assert_eq!(is_news(seconds, slots, reason), news, "{seconds} s, {slots}");
+        }
     }
 }
