@@ -10,7 +10,7 @@ use serde_json::json;
 use super::open::{self, Missing};
 use super::{Exit, StoreArgs, Usage, log};
 use crate::store::address::StoreAddress;
-use crate::store::sqlite::{SqliteOptions, SqliteStore};
+use crate::store::sqlite::{Older, SqliteOptions, SqliteStore};
 use crate::text::printable;
 
 #[derive(Debug, Args)]
@@ -36,7 +36,13 @@ pub(super) async fn backup(args: BackupArgs) -> anyhow::Result<Exit> {
     let settings = open::settings(&address, &args.store.settings, Missing::Refuse)?;
     let mut options = SqliteOptions::file(&from);
     (options.durability, options.create) = (settings.durability, settings.create);
+    // Whoever copies before an upgrade wants to be able to go back.
+    options.older = Older::Keep;
     let store = SqliteStore::open(&options).await?;
+    if let Some((0, _)) = store.older_schema() {
+        let refusal = format!("{} is empty: there is nothing to copy", from.display());
+        return Err(Usage(refusal).into());
+    }
     let to = printable(&args.to.display().to_string()).into_owned();
     let bytes = store
         .backup(&args.to)

@@ -12,6 +12,7 @@ use super::{SettingsArgs, StoreArgs, Usage, folder};
 use crate::message::QueueName;
 use crate::store::address::{self, Endpoints, StoreAddress, StoreSettings};
 use crate::store::redis::Access;
+use crate::store::sqlite::Older;
 use crate::store::{Store, StoreError};
 use crate::text::shell_word;
 
@@ -142,14 +143,16 @@ pub(super) async fn store_noting(
     }
 }
 
-/// Opens the store that the arguments or the environment name if it is there, and makes nothing.
+/// Opens the store that the arguments or the environment name if it is there. It makes nothing, and leaves a
+/// file of an older version to that version.
 pub(super) async fn existing(args: &StoreArgs) -> anyhow::Result<Option<Arc<dyn Store>>> {
     let address = match (address(args)?, folder_of_default()) {
         (Some(StoreAddress::Memory), _) | (None, None) => return Ok(None),
         (Some(address), _) => address,
         (None, Some(folder)) => StoreAddress::File(folder.join(DEFAULT_FILE)),
     };
-    let settings = settings(&address, &args.settings, Missing::Refuse)?;
+    let mut settings = settings(&address, &args.settings, Missing::Refuse)?;
+    settings.older = Older::Refuse;
     Ok(Some(address::open(&address, settings).await?))
 }
 
@@ -286,6 +289,7 @@ pub(super) fn settings(
     Ok(StoreSettings {
         durability: args.durability.into(),
         create: missing == Missing::Make,
+        older: Older::Migrate,
         hash_tag: !redis.no_hash_tag,
         prefix: redis.prefix.clone(),
         allow_eviction: redis.allow_eviction,

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::redis::{self, Access, Examined, KeyPrefix, RedisOptions, RedisStore, UrlFacts};
-use super::sqlite::{Durability, SqliteOptions, SqliteStore};
+use super::sqlite::{Durability, Older, SqliteOptions, SqliteStore};
 use super::{Store, StoreResult};
 use crate::message::QueueName;
 
@@ -137,6 +137,8 @@ pub struct StoreSettings {
     pub durability: Durability,
     /// Make a file when it is missing.
     pub create: bool,
+    /// What is done with a file of an older version.
+    pub older: Older,
     /// False for the key names of a delayqueue without `UseHashTagKey`.
     pub hash_tag: bool,
     /// That of `UseCustomPrefix`, if a delayqueue uses it.
@@ -152,6 +154,7 @@ impl Default for StoreSettings {
         Self {
             durability: Durability::Full,
             create: true,
+            older: Older::Migrate,
             hash_tag: true,
             prefix: KeyPrefix::default(),
             allow_eviction: false,
@@ -169,6 +172,7 @@ pub async fn open(address: &StoreAddress, settings: StoreSettings) -> StoreResul
     let sqlite = |mut options: SqliteOptions| {
         options.durability = settings.durability;
         options.create = settings.create;
+        options.older = settings.older;
         options
     };
     Ok(match address {

@@ -51,10 +51,12 @@ mod transfer;
 mod turn;
 mod wake;
 
-pub use open::{Durability, SqliteOptions};
+pub use open::{Durability, Older, SqliteOptions};
 
 /// A queue store in one file.
 pub struct SqliteStore {
+    /// The version of the schema.
+    schema: usize,
     write: ConnectionThread,
     /// None in memory, which one connection alone can see.
     read: Option<ConnectionThread>,

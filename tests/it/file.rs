@@ -215,6 +215,53 @@ async fn a_file_of_an_older_schema_is_brought_up_to_date() {
     assert_eq!(depths(&store).await, [0; 5]);
 }
 
+#[test]
+fn what_only_looks_leaves_a_file_of_an_older_schema_to_its_version() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let (path, copy, empty) = (at("dqhost.db"), at("copy.db"), at("empty.db"));
+    file_of_schema_1(&path);
+    let version = |path: &Path| -> i64 {
+        let file = Connection::open(path).unwrap();
+        let version = file.pragma_query_value(None, "user_version", |row| row.get(0));
+        version.unwrap()
+    };
+    run(Some(&text(&path)), &["backup", &text(&copy)], 0);
+    let found = stdout(&run(Some(&text(&path)), &["doctor"], 0));
+    let line = found
+        .lines()
+        .find(|line| line.contains("schema 1"))
+        .unwrap();
+    assert!(line.starts_with("warn "), "{found}");
+    let mut completion = dqhost(Some(&text(&path)), &["--", "dqhost", "stats", "-q", ""]);
+    completion
+        .env("DQHOST_COMPLETE", "bash")
+        .env("_CLAP_COMPLETE_INDEX", "3");
+    let candidates = expect(completion.output().unwrap(), 0);
+    assert_eq!(stdout(&candidates), "");
+    assert_eq!((version(&path), version(&copy)), (1, 1));
+    // Any other command brings it up to date, and the copy as well.
+    for file in [&path, &copy] {
+        let told = stdout(&run(
+            Some(&text(file)),
+            &["list", "ready", "--queue", "q"],
+            0,
+        ));
+        assert!(told.contains("old"), "{told}");
+        assert!(version(file) > 1);
+    }
+    fs::write(&empty, "").unwrap();
+    let told = stdout(&run(Some(&text(&empty)), &["doctor"], 0));
+    assert!(told.contains("is empty"), "{told}");
+    let refusal = stderr(&run(
+        Some(&text(&empty)),
+        &["backup", &text(&at("none.db"))],
+        2,
+    ));
+    assert!(refusal.contains("there is nothing to copy"), "{refusal}");
+    assert_eq!((version(&empty), at("none.db").exists()), (0, false));
+}
+
 /// As another user than root, whom no permission stops.
 fn as_nobody(mut command: Command) -> Command {
     use std::os::unix::process::CommandExt;

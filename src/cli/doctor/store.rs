@@ -7,8 +7,10 @@ use super::Findings;
 use crate::cli::open::{self, Missing};
 use crate::cli::{StoreArgs, Usage};
 use crate::message::QueueName;
+use crate::store::Inspect;
 use crate::store::address::{self, StoreAddress};
 use crate::store::redis::{Defect, Examination, Examined};
+use crate::store::sqlite::{Older, SqliteOptions, SqliteStore};
 
 /// Requests of a file that are measured.
 const SAMPLES: usize = 9;
@@ -203,22 +205,13 @@ async fn file(
     };
     let address = StoreAddress::File(path.to_owned());
     let settings = open::settings(&address, &args.settings, Missing::Refuse)?;
+    let mut options = SqliteOptions::file(path);
+    (options.durability, options.create) = (settings.durability, settings.create);
+    // Whoever only asks changes nothing.
+    options.older = Older::Keep;
     if path.exists() {
-        match address::open(&address, settings).await {
-            Ok(store) => {
-                findings.ok("store", store.describe());
-                let mut samples = Vec::new();
-                for _ in 0..SAMPLES {
-                    let asked_at = Instant::now();
-                    if let Err(error) = store.counts(queue).await {
-                        let mend = "`dqhost audit` checks the file";
-                        findings.bad("store", error.to_string(), mend);
-                    }
-                    samples.push(asked_at.elapsed());
-                }
-                samples.sort_unstable();
-                round_trip(findings, samples[SAMPLES / 2]);
-            }
+        match SqliteStore::open(&options).await {
+            Ok(store) => opened(findings, &store, queue).await,
             Err(error) => findings.bad("store", error.to_string(), "give another --db"),
         }
     } else if rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_ok() {
@@ -233,6 +226,37 @@ async fn file(
     }
     disk(findings, folder);
     Ok(())
+}
+
+/// What there is to say of a file that was opened.
+async fn opened(findings: &mut Findings, store: &SqliteStore, queue: &QueueName) {
+    match store.older_schema() {
+        None => findings.ok("store", store.describe()),
+        Some((0, _)) => {
+            let what = format!("{} is empty: a host makes its tables", store.describe());
+            return findings.ok("store", what);
+        }
+        Some((found, known)) => {
+            let what = format!(
+                "an older dqhost has made {} (schema {found}, this one has {known})",
+                store.describe()
+            );
+            let mend = "the next host brings it up to date; `dqhost backup FILE` copies it as it is, for the \
+                        way back";
+            return findings.warn("store", what, mend);
+        }
+    }
+    let mut samples = Vec::new();
+    for _ in 0..SAMPLES {
+        let asked_at = Instant::now();
+        if let Err(error) = store.counts(queue).await {
+            let mend = "`dqhost audit` checks the file";
+            findings.bad("store", error.to_string(), mend);
+        }
+        samples.push(asked_at.elapsed());
+    }
+    samples.sort_unstable();
+    round_trip(findings, samples[SAMPLES / 2]);
 }
 
 fn disk(findings: &mut Findings, folder: &Path) {

@@ -40,6 +40,9 @@ const MIGRATIONS: [&str; 8] = [
     include_str!("migrations/9.sql"),
 ];
 
+/// The version of the schema that all of them lead to.
+const SCHEMA_VERSION: usize = MIGRATIONS.len() + 1;
+
 /// The most bytes that the write-ahead log keeps once its content is in the file.
 const LOG_BYTES_MAX: u32 = 4 * 1024 * 1024;
 
@@ -59,6 +62,18 @@ pub enum Durability {
     Normal,
 }
 
+/// What is done with a file that an older version has made, or that is empty.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Older {
+    /// It is brought up to date. The older version cannot use it any more.
+    #[default]
+    Migrate,
+    /// It stays as it is, and nothing but [`SqliteStore::backup`] works on it.
+    Keep,
+    /// It is not opened.
+    Refuse,
+}
+
 /// Where the messages are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Place {
@@ -76,6 +91,8 @@ pub struct SqliteOptions {
     pub clock: Clock,
     /// Make the file when it is missing.
     pub create: bool,
+    /// What is done with a file of an older version.
+    pub older: Older,
     /// Bytes that the disk must have free for a message to be accepted. Taking messages out needs
     /// some room as well, so a disk that sends alone would fill could not be emptied any more.
     pub free_min: u64,
@@ -91,6 +108,7 @@ impl SqliteOptions {
             durability: Durability::Full,
             clock: Clock::System,
             create: true,
+            older: Older::Migrate,
             free_min: FREE_MIN,
         }
     }
@@ -124,6 +142,13 @@ impl SqliteStore {
                 reason: format!("a bug in dqhost: {error}"),
             })
         })
+    }
+
+    /// The version of the file's schema, and that which this program has, if the file was older and stayed
+    /// as it is ([`Older::Keep`]). An empty file has version 0.
+    #[must_use]
+    pub fn older_schema(&self) -> Option<(usize, usize)> {
+        (self.schema < SCHEMA_VERSION).then_some((self.schema, SCHEMA_VERSION))
     }
 }
 
@@ -169,7 +194,8 @@ fn open(options: SqliteOptions) -> StoreResult<SqliteStore> {
             prepared => prepared.map_err(|error| unusable(format!("it cannot be opened: {error}"))),
         })
         .transpose()?;
-    let write = connect(path.as_deref(), options.durability).map_err(failed)?;
+    let write = connect(path.as_deref(), options.durability, options.older).map_err(failed)?;
+    let schema = schema_of(&write).map_err(|error| failed(error.into()))?;
     let read = match &path {
         None => None,
         Some(path) => {
@@ -187,6 +213,7 @@ fn open(options: SqliteOptions) -> StoreResult<SqliteStore> {
     let turn = wake.turn().map_err(no_companion)?;
     let by_options = path.is_some() && options.durability == Durability::Full;
     Ok(SqliteStore {
+        schema,
         turn: turn.map(Arc::new),
         write: thread("sqlite-write", write)?,
         read: read.map(|read| thread("sqlite-read", read)).transpose()?,
@@ -223,7 +250,11 @@ fn keep_plans(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 /// A connection that writes, to a file that is ours.
-fn connect(path: Option<&Path>, durability: Durability) -> Result<Connection, Failure> {
+fn connect(
+    path: Option<&Path>,
+    durability: Durability,
+    older: Older,
+) -> Result<Connection, Failure> {
     let mut connection = match path {
         None => Connection::open_in_memory()?,
         Some(path) => {
@@ -255,7 +286,17 @@ fn connect(path: Option<&Path>, durability: Durability) -> Result<Connection, Fa
     connection.pragma_update(None, "journal_size_limit", LOG_BYTES_MAX)?;
     connection.pragma_update(None, "cache_size", -16_384)?;
     connection.pragma_update(None, "foreign_keys", true)?;
-    migrate(&mut connection)?;
+    let found = schema_of(&connection)?;
+    match older {
+        Older::Keep if found < SCHEMA_VERSION => {}
+        Older::Refuse if found < SCHEMA_VERSION => {
+            return Err(Failure::Refused(format!(
+                "an older dqhost has made it (schema {found}, this one has {SCHEMA_VERSION}); the next host, or \
+                 any command that uses it, brings it up to date"
+            )));
+        }
+        _ => migrate(&mut connection)?,
+    }
     Ok(connection)
 }
 
@@ -314,16 +355,20 @@ fn use_log(connection: &Connection) -> rusqlite::Result<String> {
     }
 }
 
+/// The version of the schema that the file has; 0 if it has none.
+fn schema_of(connection: &Connection) -> rusqlite::Result<usize> {
+    let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    Ok(usize::try_from(version).unwrap_or(usize::MAX))
+}
+
 /// Brings the schema up to date, in one transaction: of two processes that come at once the second
 /// finds it done, and a crash leaves it as it was.
 fn migrate(connection: &mut Connection) -> Result<(), Failure> {
-    let known = MIGRATIONS.len() + 1;
     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let version: i64 = tx.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    let version = usize::try_from(version).unwrap_or(usize::MAX);
-    if version > known {
+    let version = schema_of(&tx)?;
+    if version > SCHEMA_VERSION {
         return Err(Failure::Refused(format!(
-            "a newer dqhost has made it (schema {version}, this one knows up to {known}); use \
+            "a newer dqhost has made it (schema {version}, this one knows up to {SCHEMA_VERSION}); use \
              that version"
         )));
     }
@@ -335,12 +380,12 @@ fn migrate(connection: &mut Connection) -> Result<(), Failure> {
             }
         }
     }
-    if version < known {
+    if version < SCHEMA_VERSION {
         tx.pragma_update(None, "application_id", APPLICATION_ID)?;
         tx.pragma_update(
             None,
             "user_version",
-            i64::try_from(known).unwrap_or(i64::MAX),
+            i64::try_from(SCHEMA_VERSION).unwrap_or(i64::MAX),
         )?;
     }
     tx.commit()?;
@@ -356,11 +401,13 @@ mod tests {
     fn no_connection_trusts_what_is_in_the_file() {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().canonicalize().unwrap().join("dqhost.db");
-        let write = connect(Some(&path), Durability::Normal)
+        let write = connect(Some(&path), Durability::Normal, Older::Migrate)
             .map_err(|_| ())
             .unwrap();
         let read = connect_again(&path, Durability::Normal).unwrap();
-        let memory = connect(None, Durability::Normal).map_err(|_| ()).unwrap();
+        let memory = connect(None, Durability::Normal, Older::Migrate)
+            .map_err(|_| ())
+            .unwrap();
         for connection in [write, read, memory] {
             for (config, expected) in [
                 (DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false),
@@ -379,7 +426,7 @@ mod tests {
     fn no_statement_is_compiled_again_when_it_is_used_again() {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().canonicalize().unwrap().join("dqhost.db");
-        let write = connect(Some(&path), Durability::Normal)
+        let write = connect(Some(&path), Durability::Normal, Older::Migrate)
             .map_err(|_| ())
             .unwrap();
         let read = connect_again(&path, Durability::Normal).unwrap();
@@ -424,7 +471,9 @@ mod tests {
 
     #[test]
     fn the_migrations_lead_to_what_a_new_file_has() {
-        let new = connect(None, Durability::Normal).map_err(|_| ()).unwrap();
+        let new = connect(None, Durability::Normal, Older::Migrate)
+            .map_err(|_| ())
+            .unwrap();
         let mut old = Connection::open_in_memory().unwrap();
         old.execute_batch(include_str!("migrations/1.sql")).unwrap();
         old.pragma_update(None, "user_version", 1).unwrap();
@@ -444,7 +493,9 @@ mod tests {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().canonicalize().unwrap().join("dqhost.db");
         for (durability, expected) in [(Durability::Full, 1), (Durability::Normal, 0)] {
-            let write = connect(Some(&path), durability).map_err(|_| ()).unwrap();
+            let write = connect(Some(&path), durability, Older::Migrate)
+                .map_err(|_| ())
+                .unwrap();
             let read = connect_again(&path, durability).unwrap();
             for connection in [write, read] {
                 for pragma in ["fullfsync", "checkpoint_fullfsync"] {
