@@ -57,6 +57,7 @@ pub use compile::{Order as CompileOrder, compile_as_child};
 pub use engine::{Effort, EngineKind};
 pub use entry::Kind;
 pub use guest_log::{Level, LogLine, Source, text_of};
+pub(crate) use http::QueueShares;
 pub use limits::Limits;
 pub use permissions::{HttpRule, HttpRuleError, Permissions};
 pub use run::{Handler, Report};

@@ -3,7 +3,7 @@
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::message::QueueName;
-use crate::runtime::Handler;
+use crate::runtime::{Handler, QueueShares};
 
 /// The handler of a queue that a host serves. A run that begins is given the current one, and keeps it to
 /// its end.
@@ -17,6 +17,8 @@ pub struct CurrentHandler {
 struct Current {
     handler: Arc<Handler>,
     refusal: Option<Arc<str>>,
+    /// What other queues leave for its runs.
+    _shares: QueueShares,
 }
 
 impl CurrentHandler {
@@ -25,8 +27,8 @@ impl CurrentHandler {
         handler: Arc<Handler>,
         http: tokio::runtime::Handle,
     ) -> Self {
-        handler.serves(queue.as_str(), &http);
         let current = RwLock::new(Current {
+            _shares: handler.serves(queue.as_str(), &http),
             handler,
             refusal: None,
         });
@@ -59,11 +61,12 @@ impl CurrentHandler {
 
     /// Gives runs that begin from now on another handler. Runs that have begun end on theirs.
     pub fn replace(&self, handler: Arc<Handler>) {
-        handler.serves(self.queue.as_str(), &self.http);
-        *self.write() = Current {
+        let new = Current {
+            _shares: handler.serves(self.queue.as_str(), &self.http),
             handler,
             refusal: None,
         };
+        *self.write() = new;
     }
 
     /// Notes why the latest file did not replace it; none if it is what the file holds.

@@ -20,7 +20,7 @@ use super::limits::Limits;
 use super::outbox::Outbox;
 use super::permissions::{Permissions, Scheme, Target, is_this_machine, stands_for};
 use super::run_lines::of_this_run;
-use super::shares::{Held, RunShare, Shares};
+use super::shares::{Held, KnownQueue, RunShare, Shares};
 use super::trace::Trace;
 use crate::tls_roots::tls;
 
@@ -61,6 +61,13 @@ pub(super) struct Requests {
     connections: Connections,
     shares: RunShares,
     trace: Trace,
+}
+
+/// What others leave for the runs of a queue, as long as this is there.
+#[derive(Debug)]
+pub(crate) struct QueueShares {
+    _connections: KnownQueue,
+    _lookups: KnownQueue,
 }
 
 /// What the run has of the host's connections and name look-ups.
@@ -167,10 +174,12 @@ impl HttpClient {
 
     /// Makes a queue known, so that others leave a share for its runs before its first one, and says
     /// where connections are driven.
-    pub(super) fn serves(&self, queue: &str, threads: &tokio::runtime::Handle) {
-        self.connections.add_queue(queue);
-        self.lookups.add_queue(queue);
+    pub(super) fn serves(&self, queue: &str, threads: &tokio::runtime::Handle) -> QueueShares {
         self.threads.get_or_init(|| threads.clone());
+        QueueShares {
+            _connections: self.connections.add_queue(queue),
+            _lookups: self.lookups.add_queue(queue),
+        }
     }
 
     async fn send(

@@ -10,6 +10,7 @@ use wasmtime::{Engine, PoolConcurrencyLimitError, Store, Trap, UpdateDeadline};
 use super::call::Call;
 use super::entry::{Answer, Entry};
 use super::guest_log::{LogLine, text_of};
+use super::http::QueueShares;
 use super::imports::{SharedContext, State};
 use super::last_words::last_words;
 use super::limits::{Deadline, Exceeded, Limits};
@@ -137,9 +138,10 @@ impl Handler {
     }
 
     /// Tells that it handles messages of this queue, and on which threads HTTP connections are driven.
-    /// Runs of other queues then leave a share of the connections and name look-ups free for it.
-    pub(crate) fn serves(&self, queue: &str, http: &tokio::runtime::Handle) {
-        self.common.web.serves(queue, http);
+    /// Runs of other queues leave a share of the connections and name look-ups free for it, as long as what
+    /// is returned is there.
+    pub(crate) fn serves(&self, queue: &str, http: &tokio::runtime::Handle) -> QueueShares {
+        self.common.web.serves(queue, http)
     }
 
     /// Runs the handler once, in an instance of its own. Dropping the future stops the guest.

@@ -32,6 +32,15 @@ struct State {
 struct QueueShare {
     name: String,
     held: usize,
+    /// Who knows it: its runs, and whoever serves it. Without any it is gone, and its place is free.
+    known: usize,
+}
+
+/// A queue for which the others leave something, as long as this is there.
+#[derive(Debug)]
+pub(super) struct KnownQueue {
+    shares: Arc<Shares>,
+    index: usize,
 }
 
 #[derive(Debug)]
@@ -43,8 +52,7 @@ struct Waiting {
 /// What one run holds.
 #[derive(Debug)]
 pub(super) struct RunShare {
-    shares: Arc<Shares>,
-    queue: usize,
+    queue: KnownQueue,
     /// Changed only while the state is locked.
     held: AtomicUsize,
     /// Waits that were not served while the run held less than it can expect.
@@ -75,21 +83,22 @@ impl Shares {
     }
 
     /// Makes a queue known, for which the others leave something from now on.
-    pub(super) fn add_queue(&self, name: &str) -> usize {
+    #[must_use]
+    pub(super) fn add_queue(self: &Arc<Self>, name: &str) -> KnownQueue {
         let mut state = self.lock();
         let known = state.queues.iter().position(|queue| queue.name == name);
-        known.unwrap_or_else(|| {
-            let name = name.to_owned();
-            state.queues.push(QueueShare { name, held: 0 });
-            state.queues.len() - 1
-        })
+        let index = known.unwrap_or_else(|| state.new_queue(name));
+        state.queues[index].known += 1;
+        KnownQueue {
+            shares: Arc::clone(self),
+            index,
+        }
     }
 
     /// The share of a new run of this queue.
     pub(super) fn run_of(self: &Arc<Self>, queue: &str) -> Arc<RunShare> {
         Arc::new(RunShare {
             queue: self.add_queue(queue),
-            shares: Arc::clone(self),
             held: AtomicUsize::new(0),
             unserved: AtomicUsize::new(0),
             turn: tokio::sync::Mutex::new(()),
@@ -99,9 +108,14 @@ impl Shares {
     /// Serves whoever may have one now.
     fn serve(&self) {
         let mut granted = Vec::new();
+        // The last of a run locks the state itself, so they are dropped after it.
+        let mut gone = Vec::new();
         {
             let mut state = self.lock();
-            state.waiting.retain(|one| !one.grant.is_closed());
+            let is_gone = |one: &Waiting| one.grant.is_closed();
+            while let Some(place) = state.waiting.iter().position(is_gone) {
+                gone.extend(state.waiting.remove(place));
+            }
             while let Some(next) = state.next() {
                 let held = state.give(&next.run);
                 granted.push((next.grant, held));
@@ -115,10 +129,32 @@ impl Shares {
 }
 
 impl State {
+    /// A place for a queue: one that is free, or a new one.
+    fn new_queue(&mut self, name: &str) -> usize {
+        let new = QueueShare {
+            name: name.to_owned(),
+            held: 0,
+            known: 0,
+        };
+        match self.queues.iter().position(|queue| queue.known == 0) {
+            Some(free) => {
+                self.queues[free] = new;
+                free
+            }
+            None => {
+                self.queues.push(new);
+                self.queues.len() - 1
+            }
+        }
+    }
+
     fn may_have(&self, run: &RunShare) -> bool {
-        let room = match &self.queues[..] {
-            [_] => self.free,
-            queues => self.free.saturating_sub(queues[run.queue].held),
+        let mut others = self.queues.iter().enumerate();
+        let is_alone = !others.any(|(at, one)| at != run.queue.index && one.known > 0);
+        let room = if is_alone {
+            self.free
+        } else {
+            self.free.saturating_sub(self.queues[run.queue.index].held)
         };
         run.held.load(Ordering::Relaxed) < room
     }
@@ -130,14 +166,14 @@ impl State {
         let served = line.filter(|(_, one)| self.may_have(&one.run));
         let (place, _) = served.min_by_key(|(_, one)| {
             let held = one.run.held.load(Ordering::Relaxed);
-            (self.queues[one.run.queue].held, held)
+            (self.queues[one.run.queue.index].held, held)
         })?;
         self.waiting.remove(place)
     }
 
     fn give(&mut self, run: &Arc<RunShare>) -> Held {
         self.free -= 1;
-        self.queues[run.queue].held += 1;
+        self.queues[run.queue.index].held += 1;
         run.held.fetch_add(1, Ordering::Relaxed);
         Held(Arc::clone(run))
     }
@@ -148,7 +184,7 @@ impl RunShare {
     pub(super) async fn take(self: &Arc<Self>) -> Held {
         let _turn = self.turn.lock().await;
         let (held, granted) = {
-            let mut state = self.shares.lock();
+            let mut state = self.queue.shares.lock();
             if state.may_have(self) {
                 return state.give(self);
             }
@@ -159,7 +195,7 @@ impl RunShare {
             });
             (self.held.load(Ordering::Relaxed), granted)
         };
-        let is_short = usize::from(held < self.shares.expected);
+        let is_short = usize::from(held < self.queue.shares.expected);
         self.unserved.fetch_add(is_short, Ordering::Relaxed);
         let Ok(held) = granted.await else {
             // The line outlives those who wait in it.
@@ -178,13 +214,29 @@ impl RunShare {
 
 impl Drop for Held {
     fn drop(&mut self) {
+        let KnownQueue { shares, index } = &self.0.queue;
         {
-            let mut state = self.0.shares.lock();
+            let mut state = shares.lock();
             state.free += 1;
-            state.queues[self.0.queue].held -= 1;
+            state.queues[*index].held -= 1;
             self.0.held.fetch_sub(1, Ordering::Relaxed);
         }
-        self.0.shares.serve();
+        shares.serve();
+    }
+}
+
+impl Drop for KnownQueue {
+    fn drop(&mut self) {
+        let is_gone = {
+            let mut state = self.shares.lock();
+            let queue = &mut state.queues[self.index];
+            queue.known -= 1;
+            queue.known == 0
+        };
+        if is_gone {
+            // The others need to leave nothing for it.
+            self.shares.serve();
+        }
     }
 }
 
@@ -201,7 +253,7 @@ mod tests {
     #[test]
     fn a_queue_leaves_as_many_to_others_as_it_holds_however_many_runs_it_has() {
         let shares = Shares::new(256, 16);
-        shares.add_queue("quiet");
+        let _quiet = shares.add_queue("quiet");
         let runs: Vec<_> = (0..64).map(|_| shares.run_of("greedy")).collect();
         let held: Vec<Held> = runs.iter().flat_map(take_all).collect();
         assert!((120..=128).contains(&held.len()), "{}", held.len());
@@ -218,9 +270,8 @@ mod tests {
     fn a_run_leaves_others_of_its_queue_a_share_and_one_queue_alone_has_all() {
         for queues in [1, 2] {
             let shares = Shares::new(32, 16);
-            for name in &["alone", "other"][..queues] {
-                shares.add_queue(name);
-            }
+            let names = &["alone", "other"][..queues];
+            let _known: Vec<_> = names.iter().map(|name| shares.add_queue(name)).collect();
             let first = take_all(&shares.run_of("alone"));
             assert_eq!(first.len(), if queues == 1 { 16 } else { 11 });
             let next = take_all(&shares.run_of("alone"));
@@ -237,9 +288,7 @@ mod tests {
     #[tokio::test]
     async fn whoever_holds_the_fewest_is_served_first_and_then_who_came_first() {
         let shares = Shares::new(3, 16);
-        for name in ["greedy", "second", "quiet"] {
-            shares.add_queue(name);
-        }
+        let _known = ["greedy", "second", "quiet"].map(|name| shares.add_queue(name));
         let [one, two] = [(); 2].map(|()| shares.run_of("greedy"));
         let held = one.take().await;
         let of_second = shares.run_of("second").take().await;
@@ -273,6 +322,38 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_left_for_a_queue_that_is_gone() {
+        let shares = Shares::new(32, 16);
+        let other = shares.add_queue("other");
+        let again = shares.add_queue("other");
+        let run = shares.run_of("alone");
+        let held = take_all(&run);
+        assert_eq!(held.len(), 11);
+        let mut waits = Box::pin(run.take());
+        drop(other);
+        assert!(waits.as_mut().now_or_never().is_none());
+        drop(again);
+        let next = waits.as_mut().now_or_never().unwrap();
+        assert_eq!(held.len() + 1 + take_all(&run).len(), 16);
+        drop(next);
+    }
+
+    #[test]
+    fn the_place_of_a_queue_is_free_when_its_last_run_has_gone_while_it_waited() {
+        let shares = Shares::new(1, 16);
+        let held = shares.run_of("first").take().now_or_never();
+        assert!(held.is_some());
+        assert!(shares.run_of("gone").take().now_or_never().is_none());
+        assert_eq!(shares.lock().queues.len(), 2);
+        drop(held);
+        for n in 0..100 {
+            drop(shares.add_queue(&n.to_string()));
+        }
+        assert_eq!(shares.lock().queues.len(), 2);
+        assert_eq!(shares.lock().free, 1);
+    }
+
+    #[test]
     fn only_a_run_that_holds_less_than_half_of_its_equal_part_was_short() {
         let shares = Shares::new(8, 2);
         let runs: Vec<_> = (0..5).map(|_| shares.run_of("q")).collect();
@@ -291,7 +372,7 @@ mod tests {
     fn runs_that_all_want_more_cannot_say_that_they_had_too_few() {
         for greedy in 1..=7 {
             let shares = Shares::new(256, 16);
-            shares.add_queue("quiet");
+            let _quiet = shares.add_queue("quiet");
             let names: Vec<String> = (0..greedy).map(|n| n.to_string()).collect();
             let runs = 16_usize.div_ceil(greedy + 1);
             let of = |name: &String| (0..runs).map(|_| shares.run_of(name)).collect::<Vec<_>>();
