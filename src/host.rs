@@ -317,19 +317,24 @@ fn is_refused(error: &StoreError) -> bool {
 }
 
 /// Tells the other hosts of this one, for what dashboards show.
-async fn beat(served: Arc<ServedQueue>) {
+async fn beat(served: Arc<ServedQueue>, queues: Arc<HostQueues>) {
     let ServedQueue { shared, queue, .. } = &*served;
     let mut told = false;
     let mut clock = tokio::time::interval(HEARTBEAT_EVERY);
     clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         clock.tick().await;
+        if served.is_retired() && queues.get(queue).is_some() {
+            // Whoever serves the queue now tells of what is in flight here as well.
+            return;
+        }
+        let (running, unsettled) = served.running();
         let info = HostInfo {
             id: shared.config.host_id.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             handler: served.handler.get().digest().to_owned(),
             slots: shared.slots.count(),
-            in_flight: served.in_flight.count(),
+            in_flight: running + unsettled,
         };
         match shared.store.heartbeat(queue, &info, HOST_SILENCE).await {
             Ok(()) => told = false,

@@ -79,7 +79,7 @@ struct Serving {
 }
 
 impl Serving {
-    fn start(served: Arc<ServedQueue>) -> Self {
+    fn start(queues: &Arc<HostQueues>, served: Arc<ServedQueue>) -> Self {
         let (stop, stopped) = watch::channel(false);
         let (results, finished) = unbounded_channel();
         let settler = settle::settle(Arc::clone(&served), finished);
@@ -91,7 +91,7 @@ impl Serving {
             settler: AbortOnDropHandle::new(settling.spawn(settler)),
             leases: [
                 until_dropped(leases::keep(Arc::clone(&served))),
-                until_dropped(beat(Arc::clone(&served))),
+                until_dropped(beat(Arc::clone(&served), Arc::clone(queues))),
             ],
             rest: [
                 until_dropped(retention::keep_to(Arc::clone(&served))),
@@ -131,7 +131,9 @@ pub(super) struct AllServing {
 impl AllServing {
     pub(super) fn start(queues: Arc<HostQueues>) -> Self {
         Self {
-            serving: queues.current().into_iter().map(Serving::start).collect(),
+            serving: (queues.current().into_iter())
+                .map(|served| Serving::start(&queues, served))
+                .collect(),
             retiring: JoinSet::new(),
             ending: Vec::new(),
             queues,
@@ -152,7 +154,7 @@ impl AllServing {
         match change {
             Change::Serve(served) => {
                 let served = self.queues.add(*served);
-                self.serving.push(Serving::start(served));
+                self.serving.push(Serving::start(&self.queues, served));
             }
             Change::Retire(queue) => {
                 self.queues.retire(&queue);

@@ -1,6 +1,7 @@
 //! Settings that are changed while a host works.
 
 use std::fs;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -181,6 +182,27 @@ fn what_runs_ends_under_its_old_settings_and_counts_among_the_slots_of_the_new_o
         (&stopped["acked"], &stopped["lost"]),
         (&2.into(), &0.into())
     );
+}
+
+#[test]
+fn a_host_tells_what_is_in_flight_also_from_before_its_queue_changed() {
+    let mut settings = Settings::new(None);
+    settings.write("drain = \"0s\"", &[("one", "sleeper", "lease = \"10s\"")]);
+    let mut host = settings.start(&["--log", "debug"]);
+    host.wait_for_queue("serving", "one");
+    let id = settings.send("one", "9999999");
+    host.wait_for("reserved", |line| line["id"] == *id);
+    settings.write("drain = \"0s\"", &[("one", "sleeper", "lease = \"20s\"")]);
+    settings.tell(&mut host);
+    host.wait_for_queue(ANEW, "one");
+    let changed = Instant::now();
+    let in_flight = eventually("the host has told of itself since then", || {
+        let host = &stats(&settings.store, "one")["hosts"][0];
+        let seen = Duration::from_millis(host["seen_ms_ago"].as_u64()?);
+        (seen < changed.elapsed()).then(|| host["in_flight"].clone())
+    });
+    assert_eq!(in_flight, 1);
+    stop(host);
 }
 
 #[test]
