@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use super::ServedQueue;
 use super::ended::Note;
 use super::in_flight::InFlightId;
+use super::{QueueSettings, ServedQueue};
 use crate::clock::Clock;
 use crate::message::{Attempt, Claim, Outgoing, Token};
-use crate::runtime::{Handler, Report};
+use crate::runtime::{Handler, LogLine, RUN_LINES_MAX, Report, Source};
 use crate::spans::Started;
 use crate::store::{End, Settlement, StoreError};
 use crate::text::cut_for_json;
@@ -48,6 +48,7 @@ impl Finished {
 
     /// Decides what follows from how the run ended.
     pub(super) async fn decide(&mut self, served: &ServedQueue) {
+        self.tell_of_result(&served.settings);
         let outbox = std::mem::take(&mut self.report.outbox);
         self.settlement = self.settlement(served, outbox);
         let Some(limit) = served.settings.give_up_after else {
@@ -70,6 +71,24 @@ impl Finished {
             };
             self.settlement = self.settlement(served, Vec::new());
         }
+    }
+
+    /// Says it in the log of the run if it returned more than the queue keeps.
+    fn tell_of_result(&mut self, settings: &QueueSettings) {
+        let size = self.report.result.as_ref().map_or(0, Vec::len);
+        let max = settings.keep_results;
+        // Whoever keeps none knows that.
+        let keeps_any = max > 0 && settings.keep_ended > 0;
+        if !keeps_any || size <= max || self.report.outcome != Outcome::Acked {
+            return;
+        }
+        // Among those that are logged, however many the handler printed.
+        let place = self.report.log.len().min(RUN_LINES_MAX - 1);
+        let text = format!(
+            "the result has {size} bytes and is not kept: the queue keeps {max} (--keep-results)"
+        );
+        let source = Source::Host;
+        self.report.log.insert(place, LogLine { source, text });
     }
 
     fn settlement(&self, served: &ServedQueue, outbox: Vec<Outgoing>) -> Option<Settlement> {

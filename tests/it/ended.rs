@@ -325,6 +325,33 @@ fn what_a_handler_returns_is_kept_with_its_ack() {
         let id = returns(store, &["result=last"], &["--keep-results", "4"]);
         assert_eq!(get(store, &id)["result"], "last");
         assert_eq!(get(store, &bytes)["result_base64"], Value::Null);
+        // One that is longer than all that is kept is told of, unless none is to be kept.
+        for (max, is_told) in [("4", true), ("0", false)] {
+            ask(
+                store,
+                &[
+                    "send",
+                    "q",
+                    "--header",
+                    "count=0",
+                    "--header",
+                    "result=longer",
+                ],
+            );
+            let handler = guest("fan-out").display().to_string();
+            let args = ["--handler", &handler, "--queue", "q", "--exit-when-empty"];
+            let log = run(
+                Some(store),
+                &[&args[..], &["--keep-results", max]].concat(),
+                0,
+            );
+            let says = "the result has 6 bytes and is not kept: the queue keeps 4 (--keep-results)";
+            assert_eq!(
+                stderr(&log).matches(says).count(),
+                usize::from(is_told),
+                "{log:?}"
+            );
+        }
     });
 }
 
