@@ -45,29 +45,49 @@ pub(super) struct Loader {
     pub runtime: Runtime,
     /// Those of the runtime.
     pub limits: Limits,
-    /// The queues, with what their handlers may do: so does one that is tried on their dead letters.
-    tried_as: Mutex<Vec<(QueueName, SandboxArgs, Permissions)>>,
+    tried_as: Mutex<TriedAs>,
 }
 
-impl Loader {
-    pub(super) fn new(runtime: Runtime, limits: Limits, plans: &[Plan]) -> Self {
-        let loader = Self {
-            runtime,
-            limits,
-            tried_as: Mutex::default(),
-        };
-        loader.try_as(plans);
-        loader
-    }
+/// What a handler may do that is tried on dead letters.
+struct TriedAs {
+    /// On those of these queues: what the queue's own handler may do.
+    queues: Vec<(QueueName, SandboxArgs, Permissions)>,
+    /// On those of a queue that the host does not serve, nothing. The host's own flags say which files may be
+    /// loaded.
+    others: SandboxArgs,
+}
 
-    /// Notes what the handlers of the queues may do from now on.
-    pub(super) fn try_as(&self, plans: &[Plan]) {
+impl TriedAs {
+    fn of(plans: &[Plan], others: &SandboxArgs) -> Self {
         let of = |plan: &Plan| {
             let Plan { queue, sandbox, .. } = plan;
             (queue.clone(), sandbox.clone(), plan.permissions.clone())
         };
-        *self.tried_as.lock().unwrap_or_else(PoisonError::into_inner) =
-            plans.iter().map(of).collect();
+        Self {
+            queues: plans.iter().map(of).collect(),
+            others: others.clone(),
+        }
+    }
+}
+
+impl Loader {
+    /// `of_host` holds for queues without settings of their own.
+    pub(super) fn new(
+        runtime: Runtime,
+        limits: Limits,
+        plans: &[Plan],
+        of_host: &SandboxArgs,
+    ) -> Self {
+        Self {
+            runtime,
+            limits,
+            tried_as: Mutex::new(TriedAs::of(plans, of_host)),
+        }
+    }
+
+    /// Notes what the handlers of the queues may do from now on.
+    pub(super) fn try_as(&self, plans: &[Plan], of_host: &SandboxArgs) {
+        *self.tried_as.lock().unwrap_or_else(PoisonError::into_inner) = TriedAs::of(plans, of_host);
     }
 
     /// Compiles and checks what was read. Blocks.
@@ -109,10 +129,11 @@ impl Loader {
 impl LoadHandler for Loader {
     fn load(&self, file: &Path, queue: &QueueName) -> Result<LoadedHandler, HandlerError> {
         let all = self.tried_as.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = all.iter().find(|(name, ..)| name == queue).cloned();
+        let known = all.queues.iter().find(|(name, ..)| name == queue).cloned();
+        let others = all.others.clone();
         drop(all);
         let Some((_, sandbox, permissions)) = known else {
-            return NoHost.load(file, queue);
+            return without_permissions(|engine| others.read(engine, file));
         };
         let permissions = Permissions {
             http: Vec::new(),
@@ -129,10 +150,16 @@ pub(super) struct NoHost;
 
 impl LoadHandler for NoHost {
     fn load(&self, file: &Path, _: &QueueName) -> Result<LoadedHandler, HandlerError> {
-        let engine = sandbox::runtime(1, Limits::default(), Permissions::default())?;
-        let file = source::read(&engine, file, None)?;
-        LoadedHandler::load(engine, &file)
+        without_permissions(|engine| source::read(engine, file, None))
     }
+}
+
+fn without_permissions(
+    read: impl FnOnce(&Runtime) -> Result<ComponentFile, HandlerError>,
+) -> Result<LoadedHandler, HandlerError> {
+    let engine = sandbox::runtime(1, Limits::default(), Permissions::default())?;
+    let file = read(&engine)?;
+    LoadedHandler::load(engine, &file)
 }
 
 /// What is known of the files. Their bytes are not kept: those of all files together may be large.

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use tokio::sync::watch;
@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use super::config::Config;
 use super::handlers::{Loader, Plan};
 use super::plans::{check_sends, limits, plans};
+use super::sandbox::SandboxArgs;
 use super::service::ServiceManager;
 use super::watched::Watched;
 use super::{Command, Usage, source};
@@ -92,6 +93,7 @@ type Loaded = HashMap<Arc<str>, Result<Arc<Handler>, HandlerError>>;
 impl Reloader {
     fn serve(mut self, asked: &Receiver<()>, is_watching: bool) {
         let mut watched: BTreeMap<PathBuf, Watched> = BTreeMap::new();
+        let mut retries = self.first_retries();
         let every = if is_watching {
             LOOK_EVERY
         } else {
@@ -118,14 +120,27 @@ impl Reloader {
             for path in paths {
                 let signature = self.is_signed(&path).then(|| source::signature_of(&path));
                 let paths = iter::once(path.clone()).chain(signature).collect();
-                if have_changed(paths) || is_asked || has_settings {
-                    let _ = catch_unwind(AssertUnwindSafe(|| self.reload(&path)));
+                let is_due = retries.is_due(&path);
+                if have_changed(paths) || is_asked || has_settings || is_due {
+                    let taken = catch_unwind(AssertUnwindSafe(|| self.reload(&path)));
+                    retries.note(&path, taken.unwrap_or(true));
                 }
             }
             if is_asked {
                 self.manager.reloaded();
             }
         }
+    }
+
+    /// Of handlers whose servers were away when the host began.
+    fn first_retries(&self) -> Retries {
+        let mut retries = Retries::default();
+        let not_served = self.not_served.borrow();
+        let plans = self.plans.iter();
+        for plan in plans.filter(|plan| not_served.contains(&plan.queue)) {
+            retries.note(&plan.file, false);
+        }
+        retries
     }
 
     /// Whether a queue takes this file only with its signature.
@@ -139,8 +154,8 @@ impl Reloader {
     /// changed to which it leads.
     fn read_settings(&mut self, is_asked: bool) -> bool {
         match self.new_settings() {
-            Ok((config, _)) if !is_asked && config.is_same_file(&self.config.now) => false,
-            Ok((config, plans)) => {
+            Ok((config, ..)) if !is_asked && config.is_same_file(&self.config.now) => false,
+            Ok((config, plans, of_host)) => {
                 if let Some(file) = config.file_name() {
                     tracing::info!(file, "the settings were read again");
                 }
@@ -152,7 +167,7 @@ impl Reloader {
                     self.changer.retire(queue.clone());
                     self.note(queue, true);
                 }
-                self.loader.try_as(&plans);
+                self.loader.try_as(&plans, &of_host);
                 (self.config.now, self.plans) = (config, plans);
                 true
             }
@@ -164,7 +179,8 @@ impl Reloader {
         }
     }
 
-    fn new_settings(&self) -> anyhow::Result<(Config, Vec<Plan>)> {
+    /// What stands in the file now: for each queue, and for those that are not served.
+    fn new_settings(&self) -> anyhow::Result<(Config, Vec<Plan>, SandboxArgs)> {
         let again = self.config.now.again();
         let (cli, config) = again.map_err(|failure| Usage(failure.to_string()))?;
         let args = match cli.command {
@@ -187,12 +203,13 @@ impl Reloader {
             let keys = differing.join(", ");
             tracing::warn!("these settings of the file wait for a restart of the host: {keys}");
         }
-        Ok((config, plans))
+        Ok((config, plans, args.sandbox))
     }
 
-    /// Serves the queues of this file with it, as they are planned.
-    fn reload(&self, path: &Path) {
+    /// Serves the queues of this file with it, as they are planned. False if one of them is not.
+    fn reload(&self, path: &Path) -> bool {
         let mut loaded = Loaded::default();
+        let mut is_taken = true;
         for plan in self.plans.iter().filter(|plan| plan.file == path) {
             let current = self.changer.handler(&plan.queue);
             let read = plan.sandbox.read(&self.loader.runtime, path);
@@ -202,6 +219,7 @@ impl Reloader {
             let Err(error) = taken else {
                 continue;
             };
+            is_taken = false;
             let (queue, reason): (_, Arc<str>) = (&plan.queue, error.to_string().into());
             if let Some(current) = current {
                 let handler = current.get();
@@ -211,6 +229,7 @@ impl Reloader {
                 tracing::error!(%queue, "this queue is not served: {reason}");
             }
         }
+        is_taken
     }
 
     /// Notes whether a queue is served as far as this host is asked for it.
@@ -259,6 +278,33 @@ impl Reloader {
             tracing::info!(%queue, handler = digest, "the handler was replaced");
         }
         Ok(())
+    }
+}
+
+/// Until a server that was away is asked again: at first, and at most.
+const RETRY_FIRST: Duration = Duration::from_secs(2);
+const RETRY_MAX: Duration = Duration::from_mins(5);
+
+/// When handlers are fetched again whose servers did not have them. Nothing tells that such a file has changed.
+#[derive(Debug, Default)]
+struct Retries(BTreeMap<PathBuf, (Instant, Duration)>);
+
+impl Retries {
+    /// Whether it is time to ask for this one again.
+    fn is_due(&self, path: &Path) -> bool {
+        let known = self.0.get(path);
+        known.is_some_and(|(at, _)| *at <= Instant::now())
+    }
+
+    /// Notes how it went.
+    fn note(&mut self, path: &Path, is_taken: bool) {
+        let before = self.0.remove(path);
+        if is_taken || !source::is_remote(path) {
+            return;
+        }
+        let pause = before.map_or(RETRY_FIRST, |(_, pause)| (pause * 2).min(RETRY_MAX));
+        let next = (Instant::now() + pause, pause);
+        self.0.insert(path.to_owned(), next);
     }
 }
 

@@ -176,27 +176,37 @@ impl Remote {
         if known.is_some_and(|known| verify(signers, file, Some(&known), "").is_ok()) {
             return Ok(());
         }
-        let (signature, place) = match self {
-            Self::Web { url, .. } => {
-                let text = url.to_string();
-                let (path, query) = text.split_at(text.find('?').unwrap_or(text.len()));
-                let text = format!("{path}.sig{query}");
-                let max = usize::try_from(signers::SIGNATURE_MAX).unwrap_or(usize::MAX);
-                let signature = web::url(&text)
-                    .and_then(|url| web::blocking(web::get(Ask::get(url, max))))
-                    .ok();
-                (signature, text)
+        let (signature, place) = self.signature(kept).map_err(|reason| {
+            let reason = format!("its signature cannot be fetched: {reason}");
+            HandlerError::Unreadable {
+                path: file.name.clone(),
+                reason: printable(&reason).into_owned(),
             }
-            Self::Registry(reference) => {
-                let signature = registry::signature(reference, kept).unwrap_or_default();
-                (signature, "signature in the registry".to_owned())
-            }
-        };
+        })?;
         verify(signers, file, signature.as_deref(), &place)?;
         if let Some(signature) = signature {
             kept.put(&key, &signature);
         }
         Ok(())
+    }
+
+    /// What the server has as the signature, and where it was looked for. None if it says that it has none.
+    fn signature(&self, kept: &Kept) -> Result<(Option<Vec<u8>>, String), String> {
+        match self {
+            Self::Web { url, .. } => {
+                let text = url.to_string();
+                let (path, query) = text.split_at(text.find('?').unwrap_or(text.len()));
+                let url = web::url(&format!("{path}.sig{query}"))?;
+                let max = usize::try_from(signers::SIGNATURE_MAX).unwrap_or(usize::MAX);
+                let place = web::shown(&url);
+                let found = web::blocking(web::find(Ask::get(url, max)))?;
+                Ok((found, place))
+            }
+            Self::Registry(reference) => {
+                let found = registry::signature(reference, kept)?;
+                Ok((found, "signature in the registry".to_owned()))
+            }
+        }
     }
 }
 

@@ -138,7 +138,7 @@ fn load(args: &UpArgs, config: &Config, endpoints: &Endpoints) -> anyhow::Result
     let runtime = sandbox::runtime_with_room(room, limits, Permissions::default())?;
     let slots = args.slot_count(runtime.slots())?;
     hardening::hide_memory();
-    let loader = Arc::new(Loader::new(runtime, limits, &plans));
+    let loader = Arc::new(Loader::new(runtime, limits, &plans, &args.sandbox));
     let served = loader.load_all(&plans, args.strict)?;
     Ok(Loaded {
         slots,

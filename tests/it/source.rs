@@ -262,6 +262,31 @@ fn a_host_goes_on_with_its_handler_until_a_server_has_the_next_one() {
 }
 
 #[test]
+fn a_watching_host_asks_again_for_a_handler_whose_server_was_away() {
+    let web = Web::start();
+    let (echo, reject) = (bytes_of("echo"), bytes_of("reject"));
+    let folder = TempDir::new().unwrap();
+    let db = folder.path().join("dqhost.db").display().to_string();
+    let here = format!("here={}", guest("echo").display());
+    let there = format!("there={}", web.url("/h.wasm", &echo));
+    let args = ["--queue", &here, "--queue", &there, "--watch"];
+    let host = web.with_home(dqhost(Some(&db), &args));
+    let mut host = Host::start_command(with_hangups(&host));
+    let told = host.wait_for_start("this queue is not served: ");
+    assert_eq!(told["queue"], "there");
+    host.wait_for_queue("serving", "here");
+    // Other bytes are none either, and then they are right.
+    web.put("/h.wasm", &reject);
+    host.wait_for_line_with("answered with other bytes");
+    web.put("/h.wasm", &echo);
+    host.wait_for_queue("serving", "there");
+    run(Some(&db), &["send", "x", "--queue", "there"], 0);
+    host.wait_for("acked", |line| line["queue"] == "there");
+    host.signal(Signal::TERM);
+    assert!(host.end().0.success());
+}
+
+#[test]
 fn a_table_of_the_settings_names_a_server_and_the_digest_of_what_it_has() {
     let web = Web::start();
     let echo = bytes_of("echo");

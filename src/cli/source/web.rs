@@ -137,6 +137,16 @@ pub(super) async fn get(ask: Ask) -> Result<Vec<u8>, String> {
     Ok(answer.ok(&url)?.body)
 }
 
+/// The same; none if the server says that nothing is there.
+pub(super) async fn find(ask: Ask) -> Result<Option<Vec<u8>>, String> {
+    let url = ask.url.clone();
+    let answer = send(ask).await?;
+    match answer.status {
+        StatusCode::NOT_FOUND | StatusCode::GONE => Ok(None),
+        _ => Ok(Some(answer.ok(&url)?.body)),
+    }
+}
+
 /// Sends a request, and follows redirections of one that only reads.
 pub(super) async fn send(mut ask: Ask) -> Result<Answer, String> {
     for _ in 0..=REDIRECTS_MAX {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -9,6 +10,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::{Web, bytes_of, text};
+use crate::dashboard::tty::Tty;
 use crate::support::{Host, dqhost, expect, guest, run, stderr, with_hangups};
 
 /// Keys, and who may sign.
@@ -182,4 +184,59 @@ fn a_server_has_the_signature_beside_the_handler() {
     web.run(&args, 0);
     fs::write(&signers.allowed, "").unwrap();
     web.run(&args, 4);
+}
+
+#[test]
+fn a_server_that_is_away_is_not_said_to_have_no_signature() {
+    let signers = Signers::new();
+    let web = Web::start();
+    let echo = bytes_of("echo");
+    web.put("/h.wasm", &echo);
+    let url = web.url("/h.wasm", &echo);
+    // The handler is kept, and its server is away then.
+    web.run(&[&url], 0);
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    let url = url.replace(&format!(":{}/", web.server.port), &format!(":{port}/"));
+    let told = web.run(&[&url, "--allowed-signers", text(&signers.allowed)], 4);
+    assert!(told.contains("its signature cannot be fetched: "), "{told}");
+    assert!(told.contains("is not reached"), "{told}");
+    assert!(!told.contains("not signed"), "{told}");
+}
+
+#[test]
+fn a_trial_on_a_queue_that_is_not_served_takes_a_signed_handler_only() {
+    let signers = Signers::new();
+    let store = signers.folder.path().join("dqhost.db");
+    let store = store.display().to_string();
+    let reject = guest("reject").display().to_string();
+    run(Some(&store), &["send", "x", "--queue", "other"], 0);
+    let bury = [
+        "--handler",
+        &reject,
+        "--queue",
+        "other",
+        "--exit-when-empty",
+    ];
+    run(Some(&store), &bury, 0);
+    let file = signers.file("echo");
+    signers.sign("ed25519", "dqhost", &file);
+    let spec = format!("q={}", file.display());
+    let args = [
+        "--queue",
+        &spec,
+        "--allowed-signers",
+        text(&signers.allowed),
+    ];
+    let mut tty = Tty::start(&store, &args, (120, 40));
+    tty.wait_for("> q");
+    let unsigned = signers.file("reject");
+    let trial = |file: &Path| format!(":try all --queue other --handler {}\r", file.display());
+    tty.keys(&trial(&unsigned));
+    tty.wait_for("it is not signed");
+    tty.keys(&trial(&file));
+    tty.wait_for("acks 1 of 1");
+    tty.keys("q");
+    tty.end(0);
 }
