@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::{Arg, Args, Command, ValueEnum};
-use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
+use clap_complete::engine::{self, ArgValueCompleter, CompletionCandidate};
 use clap_complete::env::{self, EnvCompleter};
 
 use super::host_args::QueueSpec;
@@ -19,6 +19,10 @@ use crate::store::{Page, Store, StoreResult};
 
 /// The script sets it to the name of its shell when it asks.
 const VARIABLE: &str = "DQHOST_COMPLETE";
+
+/// So the script names the number of the word, and what it wants between candidates.
+const INDEX: &str = "_CLAP_COMPLETE_INDEX";
+const SEPARATOR: &str = "_CLAP_IFS";
 
 /// A shell waits so long for candidates. It gets none if the store takes longer.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -106,13 +110,30 @@ fn within<T: Send + 'static>(
 
 /// The candidates, as the script of the shell reads them.
 fn answer(shell: Shell, words: Vec<OsString>) -> io::Result<Vec<u8>> {
-    let is_flag = current(&words).is_some_and(|word| word.as_encoded_bytes().starts_with(b"-"));
+    // Scripts that do not tell its number leave out what follows the word.
+    let last = words.len().saturating_sub(1);
+    let index = std::env::var(INDEX)
+        .ok()
+        .and_then(|index| index.parse().ok());
+    let (words, index) = match shell {
+        Shell::Bash => without_equals(words, index.unwrap_or(last)),
+        _ => (words, index.unwrap_or(last)),
+    };
+    let current = words.get(index).map(|word| word.as_encoded_bytes());
+    let is_flag = current.is_some_and(|word| word.starts_with(b"-"));
     let asked: Arc<[OsString]> = words.clone().into();
     let mut command = help::command();
     // It adds --help, which is a flag like others.
     command.build();
     let mut command = with_candidates(command, WAITING, &asked, is_flag);
     let folder = std::env::current_dir().ok();
+    if matches!(shell, Shell::Bash) {
+        // The completer of the library takes the number of the word from the environment.
+        let found = engine::complete(&mut command, words, index, folder.as_deref())?;
+        let found = found.iter().map(|one| one.get_value().to_string_lossy());
+        let separator = std::env::var(SEPARATOR).unwrap_or_else(|_| "\n".to_owned());
+        return Ok(found.collect::<Vec<_>>().join(&separator).into_bytes());
+    }
     let mut printed = Vec::new();
     shell
         .completer()
@@ -120,12 +141,16 @@ fn answer(shell: Shell, words: Vec<OsString>) -> io::Result<Vec<u8>> {
     Ok(printed)
 }
 
-/// The word to complete. Scripts that do not tell its number leave out what follows it.
-fn current(words: &[OsString]) -> Option<&OsStr> {
-    let index = std::env::var("_CLAP_COMPLETE_INDEX").ok();
-    let index = index.and_then(|index| index.parse::<usize>().ok());
-    let word = words.get(index.unwrap_or(words.len().checked_sub(1)?))?;
-    Some(word.as_os_str())
+/// The words and the number of the current one, as if the user had typed a space for each `=` after a flag:
+/// bash makes three words of `--queue=NAME`, and completes the last.
+fn without_equals(words: Vec<OsString>, index: usize) -> (Vec<OsString>, usize) {
+    let is_flag = |word: &OsString| word.len() > 1 && word.as_encoded_bytes().starts_with(b"-");
+    let is_left_out =
+        |at: usize| at > 0 && at != index && words[at] == "=" && is_flag(&words[at - 1]);
+    let before = (0..index.min(words.len())).filter(|at| is_left_out(*at));
+    let index = index - before.count();
+    let kept = (0..words.len()).filter(|at| !is_left_out(*at));
+    (kept.map(|at| words[at].clone()).collect(), index)
 }
 
 /// The parser, which asks the store for names of queues and for ids. Flags are candidates if the word is
@@ -225,6 +250,36 @@ async fn read(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_value_after_an_equals_sign_is_a_word_as_after_a_space() {
+        let of = |words: &[&str], index| {
+            let words = words.iter().map(OsString::from).collect();
+            let (words, index) = without_equals(words, index);
+            let words: Vec<String> = words
+                .into_iter()
+                .map(|one| one.into_string().unwrap())
+                .collect();
+            (words.join(" "), index)
+        };
+        for (words, index, expected) in [
+            (
+                &["list", "--queue", "=", "or"][..],
+                3,
+                ("list --queue or", 2),
+            ),
+            (&["list", "-q", "=", "or", "x"], 4, ("list -q or x", 3)),
+            (&["--db", "=", "a", "-q", "=", "o"], 5, ("--db a -q o", 3)),
+            (&["--queue", ""], 1, ("--queue ", 1)),
+            (&["--queue", "="], 1, ("--queue =", 1)),
+            (&["send", "=", "x"], 2, ("send = x", 2)),
+            (&["=", "x"], 1, ("= x", 1)),
+            (&["list"], 7, ("list", 7)),
+        ] {
+            let (expected, at) = expected;
+            assert_eq!(of(words, index), (expected.to_owned(), at), "{words:?}");
+        }
+    }
 
     #[test]
     fn a_shell_waits_no_longer_than_the_limit() {

@@ -82,6 +82,13 @@ fn bash_completes_a_command_a_state_and_a_queue_of_the_store() {
     complete(&mut tty, "ord", "$ dqhost list pending --queue orders");
     tty.keys("\n");
     tty.wait_for("typed by few keys");
+    complete(
+        &mut tty,
+        "dqhost stats --queue=em",
+        "$ dqhost stats --queue=emails",
+    );
+    tty.keys("\n");
+    tty.wait_for("QUEUE");
     tty.keys("exit\n");
     tty.end(0);
 }
