@@ -180,6 +180,26 @@ pub(super) fn wrapped(text: &str, width: usize, is_json: bool) -> Vec<Line<'stat
     lines
 }
 
+/// Lines for a sentence of so many columns, with no word on two of them unless it is longer than a line.
+pub(super) fn by_words(text: &str, width: usize) -> Vec<Line<'static>> {
+    let width = width.max(10);
+    let (mut lines, mut line) = (Vec::new(), String::new());
+    for word in printable(text).split_whitespace() {
+        if !line.is_empty() && columns(&line) + 1 + columns(word) <= width {
+            line = line + " " + word;
+            continue;
+        }
+        for part in wrapped(word, width, false) {
+            if !line.is_empty() {
+                lines.push(Line::raw(line));
+            }
+            line = part.to_string();
+        }
+    }
+    lines.push(Line::raw(line));
+    lines
+}
+
 /// A box with a title, which leaves what is inside.
 pub(super) fn panel(theme: Theme, title: Line<'static>, area: Rect, buffer: &mut Buffer) -> Rect {
     let room = usize::from(area.width.saturating_sub(4));
@@ -286,4 +306,32 @@ pub(super) fn bar(number: u64, width: usize) -> String {
     let part = (number as f64 + 1.0).log10() / FULL;
     let columns = whole(part.min(1.0) * width as f64).max(1);
     "█".repeat(usize::try_from(columns).unwrap_or(width))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_on_one_line_unless_it_is_longer() {
+        let lines = |text: &str, width| -> Vec<String> {
+            let lines = by_words(text, width);
+            lines.iter().map(Line::to_string).collect()
+        };
+        let text = "acked 213503982d ago, by host 5a6b7c8d-host: no";
+        let wanted = [
+            "acked",
+            "213503982d",
+            "ago, by host",
+            "5a6b7c8d-host:",
+            "no",
+        ];
+        assert_eq!(lines(text, 14), wanted);
+        assert_eq!(
+            lines("a 123456789012345 b", 10),
+            ["a", "1234567890", "12345 b"]
+        );
+        assert_eq!(lines("", 10), [""]);
+        assert_eq!(lines("a\x1bb", 10), ["a\\u{1b}b"]);
+    }
 }

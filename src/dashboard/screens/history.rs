@@ -15,7 +15,8 @@ use crate::dashboard::keymap::{Action, Scope};
 use crate::dashboard::state::{Effect, Screen, State};
 use crate::dashboard::theme::Theme;
 use crate::dashboard::widgets::{
-    columns, frame, padded, panel, put, row, safe, short, short_id, split, title, until, wrapped,
+    by_words, columns, frame, padded, panel, put, row, safe, short, short_id, split, title, until,
+    wrapped,
 };
 use crate::message::{MessageId, QueueName};
 use crate::text::short_number;
@@ -261,7 +262,7 @@ impl Columns {
 /// What is known of the selected one.
 fn about(theme: Theme, ended: &Ended, now_ms: u64, width: usize) -> Vec<Line<'static>> {
     let mut lines = vec![Line::styled(safe(ended.id.as_str(), width), theme.accent())];
-    lines.extend(wrapped(&ended_text(ended, now_ms), width, false));
+    lines.extend(by_words(&ended_text(ended, now_ms), width));
     lines.push(Line::raw(format!("handler {}", safe(&ended.handler, 17))));
     lines.push(Line::default());
     let known = timeline::Known {

@@ -234,6 +234,42 @@ fn check_panels(text: &str) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// No number of this screen is cut, and no panel lies on another.
+fn check_numbers(
+    (columns, rows): (u16, u16),
+    keys: &str,
+    numbers: &[u64],
+) -> Result<(), TestCaseError> {
+    let large = if columns < 30 || rows < 6 {
+        ONE_LINE
+    } else {
+        LARGE
+    };
+    let known = numbers_in(&shown(large, keys, numbers));
+    let text = shown((columns, rows), keys, numbers);
+    for word in numbers_in(&text) {
+        let is_known = known.contains(&word) || is_time(&word) || word == VERSION;
+        prop_assert!(
+            is_known || text.contains("further"),
+            "{:?} in\n{}",
+            word,
+            text
+        );
+    }
+    check_panels(&text)
+}
+
+/// The name of a host stood on two lines of the details once.
+#[test]
+fn the_details_of_the_history_are_whole_with_the_largest_numbers() {
+    for below in 0..8 {
+        for columns in [118, 119, 120, 121, 140] {
+            let numbers: Vec<u64> = (0..60).map(|n| u64::MAX - below * n).collect();
+            check_numbers((columns, 20), "5", &numbers).unwrap();
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
@@ -244,14 +280,7 @@ proptest! {
         keys in prop::sample::select(SCREENS.to_vec()),
         numbers in prop::collection::vec(any_number(), 40..60),
     ) {
-        let large = if columns < 30 || rows < 6 { ONE_LINE } else { LARGE };
-        let known = numbers_in(&shown(large, keys, &numbers));
-        let text = shown((columns, rows), keys, &numbers);
-        for word in numbers_in(&text) {
-            let is_known = known.contains(&word) || is_time(&word) || word == VERSION;
-            prop_assert!(is_known || text.contains("further"), "{:?} in\n{}", word, text);
-        }
-        check_panels(&text)?;
+        check_numbers((columns, rows), keys, &numbers)?;
     }
 
     #[test]

@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 
 use crate::control::{End, Ended};
 use crate::dashboard::theme::Theme;
-use crate::dashboard::widgets::{padded, safe, until, wait, wrapped};
+use crate::dashboard::widgets::{by_words, padded, safe, until, wait, wrapped};
 use crate::message::{Attempt, HistoryEntry, MessageId, Record, State as MessageState};
 use crate::text::printable;
 
@@ -73,7 +73,7 @@ impl Known<'_> {
                 Span::styled(event.sign.to_string(), event.style),
                 Span::raw(rest),
             ]));
-            let more = wrapped(&event.more, width.saturating_sub(2), false);
+            let more = by_words(&event.more, width.saturating_sub(2));
             lines.extend(
                 more.into_iter()
                     .filter(|line| line.width() > 0)
