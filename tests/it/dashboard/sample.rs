@@ -420,7 +420,7 @@ fn facts() -> Arc<[Fact]> {
         value("slots", "16", "dqhost.toml:3"),
         value("theme", "\"auto\"", "DQHOST_THEME"),
         Fact::Heading("[queue.orders]".to_owned()),
-        value("handler", "\"/srv/orders\u{1b}[31m.wasm\"", "dqhost.toml:7"),
+        value("handler", "\"/srv/orders.wasm\"", "dqhost.toml:7"),
         value("retries", "3", "dqhost.toml:8"),
     ])
 }

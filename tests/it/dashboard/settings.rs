@@ -140,6 +140,20 @@ fn a_click_changes_what_it_selects() {
 }
 
 #[test]
+fn no_value_of_the_settings_reaches_the_terminal_as_it_is() {
+    let mut sample = Sample::new(theme(), (120, 40));
+    sample.state.settings.facts = Arc::new([Fact::Value {
+        name: "handler".to_owned(),
+        value: "\"/srv/a\u{1b}[31m.wasm\"".to_owned(),
+        origin: "a\u{1b}b.toml:1".to_owned(),
+    }]);
+    sample.type_in(",");
+    let shown = text(&mut sample);
+    assert!(shown.contains("/srv/a\\u{1b}[31m.wasm"), "{shown}");
+    assert!(!shown.contains('\u{1b}'), "{shown:?}");
+}
+
+#[test]
 fn a_terminal_gets_its_keys_and_its_mouse_from_the_settings() {
     let folder = TempDir::new().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
