@@ -116,7 +116,7 @@ fn answer(shell: Shell, words: Vec<OsString>) -> io::Result<Vec<u8>> {
         .ok()
         .and_then(|index| index.parse().ok());
     let (words, index) = match shell {
-        Shell::Bash => without_equals(words, index.unwrap_or(last)),
+        Shell::Bash => without_equals(&words, index.unwrap_or(last)),
         _ => (words, index.unwrap_or(last)),
     };
     let current = words.get(index).map(|word| word.as_encoded_bytes());
@@ -143,7 +143,7 @@ fn answer(shell: Shell, words: Vec<OsString>) -> io::Result<Vec<u8>> {
 
 /// The words and the number of the current one, as if the user had typed a space for each `=` after a flag:
 /// bash makes three words of `--queue=NAME`, and completes the last.
-fn without_equals(words: Vec<OsString>, index: usize) -> (Vec<OsString>, usize) {
+fn without_equals(words: &[OsString], index: usize) -> (Vec<OsString>, usize) {
     let is_flag = |word: &OsString| word.len() > 1 && word.as_encoded_bytes().starts_with(b"-");
     let is_left_out =
         |at: usize| at > 0 && at != index && words[at] == "=" && is_flag(&words[at - 1]);
@@ -254,8 +254,8 @@ mod tests {
     #[test]
     fn a_value_after_an_equals_sign_is_a_word_as_after_a_space() {
         let of = |words: &[&str], index| {
-            let words = words.iter().map(OsString::from).collect();
-            let (words, index) = without_equals(words, index);
+            let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+            let (words, index) = without_equals(&words, index);
             let words: Vec<String> = words
                 .into_iter()
                 .map(|one| one.into_string().unwrap())

@@ -136,15 +136,12 @@ impl State {
             held: 0,
             known: 0,
         };
-        match self.queues.iter().position(|queue| queue.known == 0) {
-            Some(free) => {
-                self.queues[free] = new;
-                free
-            }
-            None => {
-                self.queues.push(new);
-                self.queues.len() - 1
-            }
+        if let Some(free) = self.queues.iter().position(|queue| queue.known == 0) {
+            self.queues[free] = new;
+            free
+        } else {
+            self.queues.push(new);
+            self.queues.len() - 1
         }
     }
 

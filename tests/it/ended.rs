@@ -325,7 +325,13 @@ fn what_a_handler_returns_is_kept_with_its_ack() {
         let id = returns(store, &["result=last"], &["--keep-results", "4"]);
         assert_eq!(get(store, &id)["result"], "last");
         assert_eq!(get(store, &bytes)["result_base64"], Value::Null);
-        // One that is longer than all that is kept is told of, unless none is to be kept.
+    });
+}
+
+#[test]
+fn a_result_that_is_longer_than_all_that_is_kept_is_told_of() {
+    with_each_store(|store| {
+        // Whoever wants none to be kept knows it.
         for (max, is_told) in [("4", true), ("0", false)] {
             ask(
                 store,

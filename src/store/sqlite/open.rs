@@ -167,13 +167,7 @@ fn open(options: SqliteOptions) -> StoreResult<SqliteStore> {
         store: name.to_string(),
         reason,
     };
-    if rusqlite::version_number() < SQLITE_VERSION_MIN {
-        return Err(unusable(format!(
-            "dqhost was built with SQLite {}, which can damage files that several processes \
-             share; build it with 3.51.3 or later",
-            rusqlite::version()
-        )));
-    }
+    check_version().map_err(unusable)?;
     if let Some(path) = path
         .as_deref()
         .filter(|path| !options.create && !path.exists())
@@ -227,6 +221,18 @@ fn open(options: SqliteOptions) -> StoreResult<SqliteStore> {
         clock: options.clock,
         events: Arc::default(),
     })
+}
+
+/// Refuses an SQLite that loses data.
+fn check_version() -> Result<(), String> {
+    if rusqlite::version_number() >= SQLITE_VERSION_MIN {
+        return Ok(());
+    }
+    Err(format!(
+        "dqhost was built with SQLite {}, which can damage files that several processes share; build it with \
+         3.51.3 or later",
+        rusqlite::version()
+    ))
 }
 
 /// A file is opened at the very path that was checked. SQLite itself follows no link at its companions.
