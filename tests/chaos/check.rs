@@ -4,13 +4,14 @@
 //! Judged are what producers were told, what handlers were seen to do (by the witness, from outside),
 //! what hosts have logged, and what the store holds in the end.
 
+mod limits;
 mod tests;
 mod times;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-use crate::history::{Event, Outcome, Process, Verdict, What};
+use crate::history::{Event, Limits, Outcome, Process, Verdict, What};
 
 /// A host that was frozen needs so long to find out which of its leases are over.
 const FINDS_OUT_US: u64 = 2_000_000;
@@ -71,6 +72,13 @@ struct Message {
     accepted: Option<u64>,
     payload_removed: bool,
     is_expired: bool,
+    /// A schedule's, that nobody else sends.
+    is_tick: bool,
+    /// It may wait in the end: a tick that came after all was done.
+    may_be_left: bool,
+    key: usize,
+    /// From when on it can be delivered, if it was accepted: event time and unix ms.
+    available: Option<(u64, u64)>,
     runs: Vec<Run>,
     /// When a delivery was asked for, by whom, and as which attempt.
     reserved: Vec<(Process, u32, u64)>,
@@ -114,6 +122,9 @@ struct Checker<'e> {
     /// When those that were frozen went on.
     thawed: HashMap<Process, u64>,
     stopping: HashSet<Process>,
+    limits: Option<Limits>,
+    /// The slots of all hosts, if keys take turns.
+    turns: Option<usize>,
     totals: Option<(u64, u64, u64)>,
     wrong: Vec<Violation>,
 }
@@ -125,10 +136,12 @@ pub(crate) fn violations(events: &[Event]) -> Vec<Violation> {
     for event in events {
         checker.take(event);
     }
+    checker.ticks_until_quiet(events);
     for (id, message) in &checker.messages {
         judge(id, message, &mut checker.wrong);
     }
     checker.conservation();
+    checker.limits(events);
     times::drains_without_a_pause(events, &mut checker.wrong);
     times::works_again(events, &mut checker.wrong);
     checker.wrong.sort();
@@ -157,13 +170,11 @@ impl<'e> Checker<'e> {
                 (message.due_ms, message.retries) = (*due_ms, *retries);
             }
             What::Accepted { id, due_ms } => {
-                self.messages.entry(id).or_default().accepted = Some(*due_ms);
-            }
-            What::Expiring { id } => {
-                self.messages.entry(id).or_default().is_expired = true;
-            }
-            What::Removed { id } => {
-                self.messages.entry(id).or_default().payload_removed = true;
+                let message = self.messages.entry(id).or_default();
+                message.accepted = Some(*due_ms);
+                let left_ms = due_ms.saturating_sub(event.wall_ms);
+                let at = (event.us + left_ms * 1000, event.wall_ms + left_ms);
+                message.available = Some(at);
             }
             What::Run { .. } => self.begins(event),
             What::Answered { run, verdict } => self.ends(*run, event.us, Some(*verdict)),
@@ -203,7 +214,47 @@ impl<'e> Checker<'e> {
                 let words = format!("{by:?} ended by itself: {status}");
                 self.say(event, Violation::new(words));
             }
+            _ => self.take_rest(event),
+        }
+    }
+
+    /// What is known of messages and of the queue beforehand.
+    fn take_rest(&mut self, event: &'e Event) {
+        match &event.what {
+            What::Expiring { id } => self.messages.entry(id).or_default().is_expired = true,
+            What::Removed { id } => self.messages.entry(id).or_default().payload_removed = true,
+            What::Keyed { id, key } => self.messages.entry(id).or_default().key = *key,
+            What::Limits { limits } => self.limits = Some(*limits),
+            What::Turns { slots } => self.turns = Some(*slots),
+            What::Tick { id, digest, at_ms } => {
+                let message = self.messages.entry(id).or_default();
+                message.digest.clone_from(digest);
+                (message.due_ms, message.retries, message.is_tick) = (*at_ms, 1000, true);
+            }
             _ => self.take_stock(event),
+        }
+    }
+
+    /// Hosts have sent each tick until nothing went wrong any more, and may have sent those after it.
+    fn ticks_until_quiet(&mut self, events: &[Event]) {
+        let quiet = events.iter().find(|event| event.what == What::Quiet);
+        let quiet_ms = quiet.map_or(0, |event| event.wall_ms);
+        for tick in self.messages.values_mut().filter(|m| m.is_tick) {
+            if tick.due_ms <= quiet_ms {
+                tick.accepted = Some(tick.due_ms);
+            } else {
+                tick.may_be_left = true;
+            }
+        }
+    }
+
+    fn limits(&mut self, events: &[Event]) {
+        let end_us = events.last().map_or(0, |event| event.us);
+        if let Some(limits) = &self.limits {
+            limits::hold(limits, &self.messages, end_us, &mut self.wrong);
+        }
+        if let Some(slots) = self.turns {
+            limits::take_turns(slots, &self.messages, end_us, &mut self.wrong);
         }
     }
 
@@ -333,7 +384,7 @@ impl<'e> Checker<'e> {
 fn judge(id: &str, message: &Message, wrong: &mut Vec<Violation>) {
     times::wait_for_their_time(id, message, wrong);
     let mut say = |words: String| wrong.push(Violation::new(format!("{id} {words}")));
-    if let Some(state) = &message.left {
+    if let Some(state) = message.left.as_ref().filter(|_| !message.may_be_left) {
         say(format!("is still {state}"));
     }
     if message.is_expired && !message.runs.is_empty() {

@@ -35,6 +35,25 @@ pub(crate) enum Outcome {
     Refused,
 }
 
+/// What limits are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Per {
+    Queue,
+    Key,
+}
+
+/// The limits of the queue, over all hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Limits {
+    pub per: Per,
+    /// Deliveries a second.
+    pub rate: u64,
+    pub burst: u64,
+    /// Messages in flight.
+    pub running: usize,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "kebab-case")]
 pub(crate) enum What {
@@ -48,6 +67,18 @@ pub(crate) enum What {
     },
     /// The message that is being sent has expired already: no handler may begin it.
     Expiring { id: String },
+    /// A schedule has a tick at this time, for which hosts send this message.
+    Tick {
+        id: String,
+        digest: String,
+        at_ms: u64,
+    },
+    /// The limits that hold from the beginning on.
+    Limits { limits: Limits },
+    /// Keys take turns from the beginning on, over so many slots of all hosts.
+    Turns { slots: usize },
+    /// The message that is being sent is of this key.
+    Keyed { id: String, key: usize },
     /// The store has accepted the message.
     Accepted { id: String, due_ms: u64 },
     /// A handler began to run: the witness has its request.

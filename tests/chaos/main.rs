@@ -3,7 +3,7 @@
 //!
 //! A trial follows from its seed. `DQHOST_CHAOS_SEED` is the seed instead of 1, and
 //! `DQHOST_CHAOS_MINUTES` is for how long the long form goes on, with a seed after the other
-//! (`make chaos MINUTES=60`). `DQHOST_CHAOS_MISTAKE` is the one mistake to make, instead of all. The history of each trial is `chaos-NAME-SEED.jsonl` in cargo's
+//! (`make chaos MINUTES=60`). `DQHOST_CHAOS_MISTAKE` has the mistakes to make, with commas, instead of all. The history of each trial is `chaos-NAME-SEED.jsonl` in cargo's
 //! folder for temporary files of tests (`target/tmp`).
 
 #![expect(
@@ -21,6 +21,7 @@ mod place;
 mod plan;
 mod proxy;
 mod report;
+mod settings;
 #[path = "../it/support.rs"]
 #[expect(dead_code, reason = "the other tests use more of it")]
 mod support;
@@ -54,6 +55,8 @@ fn storm(kind: Kind, seed: u64) -> Setup {
         stalls: 5,
         hang_ups: 4,
         reloads: 30,
+        swaps: 10,
+        ticks_every: Some(Duration::from_millis(250)),
         flaky: 85,
         slow: 5,
         bad: 20,
@@ -157,6 +160,40 @@ fn a_message_that_tears_down_its_host_harms_no_other() {
         assert_eq!(report.deadly, report.dead());
         report.must_be_clean();
     }
+}
+
+/// A trial of each store.
+fn stays_clean(name: &str, shape: Shape) {
+    let _machine = beside_others();
+    for kind in [Kind::Redis, Kind::File] {
+        let report = steady(&Setup {
+            name: format!("{name}-{kind:?}").to_lowercase(),
+            shape,
+            ..storm(kind, 1)
+        });
+        report.must_be_clean();
+    }
+}
+
+#[test]
+fn the_limits_of_a_queue_hold_over_hosts_that_are_killed() {
+    stays_clean("limited", mistakes::limited());
+}
+
+#[test]
+fn a_key_over_its_limits_keeps_no_other_waiting() {
+    stays_clean(
+        "keyed",
+        Shape {
+            kills: 3,
+            ..mistakes::keyed()
+        },
+    );
+}
+
+#[test]
+fn a_key_with_most_messages_lets_others_take_their_turn() {
+    stays_clean("turns", mistakes::turns());
 }
 
 /// Trials on both stores in turn, each with another seed.

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::history::{Limits, Per};
 use crate::plan::Shape;
 use crate::trial::Kind;
 
@@ -183,6 +184,123 @@ fn reloaded() -> Shape {
     }
 }
 
+/// More comes than the rate lets go, and hosts are killed.
+pub(crate) fn limited() -> Shape {
+    Shape {
+        messages: 240,
+        hosts: 3,
+        slots: 8,
+        lasts: Duration::from_secs(3),
+        kills: 6,
+        patient: true,
+        limits: Some(Limits {
+            per: Per::Queue,
+            rate: 20,
+            burst: 20,
+            running: 12,
+        }),
+        ..Shape::default()
+    }
+}
+
+/// More is there than may run, and all of it takes a while.
+fn crowded() -> Shape {
+    Shape {
+        messages: 120,
+        hosts: 3,
+        slots: 8,
+        lasts: Duration::from_secs(1),
+        due_together: true,
+        slow: 1000,
+        slow_for: Some(Duration::from_millis(100)),
+        limits: Some(Limits {
+            per: Per::Queue,
+            rate: 10_000,
+            burst: 10_000,
+            running: 4,
+        }),
+        ..Shape::default()
+    }
+}
+
+/// What takes long is of one key, of which few may run, and the others have next to nothing to do.
+pub(crate) fn keyed() -> Shape {
+    Shape {
+        messages: 60,
+        hosts: 3,
+        slots: 20,
+        lasts: Duration::from_secs(3),
+        slow: 150,
+        slow_for: Some(Duration::from_millis(2500)),
+        patient: true,
+        limits: Some(Limits {
+            per: Per::Key,
+            rate: 30,
+            burst: 10,
+            running: 2,
+        }),
+        ..Shape::default()
+    }
+}
+
+/// One key has more messages than can be handled, and two have few.
+pub(crate) fn turns() -> Shape {
+    Shape {
+        messages: 300,
+        hosts: 2,
+        slots: 2,
+        lasts: Duration::from_secs(2),
+        slow: 1000,
+        slow_for: Some(Duration::from_millis(50)),
+        turns: true,
+        ..Shape::default()
+    }
+}
+
+/// Hosts begin anew, and look back for ticks.
+fn ticking() -> Shape {
+    Shape {
+        messages: 60,
+        hosts: 2,
+        slots: 4,
+        kills: 5,
+        lasts: Duration::from_secs(4),
+        ticks_every: Some(Duration::from_millis(100)),
+        ..Shape::default()
+    }
+}
+
+/// No host can send ticks for a while, and none begins anew.
+fn ticking_without_a_store() -> Shape {
+    Shape {
+        kills: 0,
+        server_kills: 3,
+        ..ticking()
+    }
+}
+
+/// Handlers are replaced while they run.
+fn swapped() -> Shape {
+    Shape {
+        messages: 40,
+        hosts: 2,
+        slots: 20,
+        swaps: 8,
+        slow: 500,
+        slow_for: Some(Duration::from_millis(1500)),
+        lasts: Duration::from_secs(4),
+        ..Shape::default()
+    }
+}
+
+/// A part of what is sent has expired.
+fn aged() -> Shape {
+    Shape {
+        expired: 100,
+        ..little()
+    }
+}
+
 macro_rules! mistakes {
     ($($name:literal, $kind:ident, $shape:ident, $shows:literal, [$($place:ident $file:literal: $old:literal => $new:literal),+ $(,)?];)*) => {
         pub(crate) const MISTAKES: &[Mistake] = &[$(Mistake {
@@ -303,6 +421,45 @@ mistakes! {
         }
         // Whoever", Source "host/changes.rs":
         "        drop(self.leases);\n        queues.forget" => "        drop(leases);\n        queues.forget"];
+    // A run that ends on a handler which was replaced is forgotten.
+    "swap-drops-runs", Redis, swapped, "is still", [Source "host/queue_worker.rs":
+        "            let (report, slot) = run(&served, &handler, &mut delivery, stop, slot).await;\n" =>
+        "            let (report, slot) = run(&served, &handler, &mut delivery, stop, slot).await;
+            if crate::mutant::is(\"swap-drops-runs\")
+                && !Arc::ptr_eq(&handler, &served.handler.get())
+            {
+                return;
+            }\n"];
+    // The time of a rate is forgotten when a host begins.
+    "limiter-forgets", Redis, limited, "by the rate", [Script "heartbeat.lua":
+        "redis.call('ZCARD', hosts)\nredis.call('HLEN', info)\n" =>
+        "redis.call('ZCARD', hosts)\nredis.call('HLEN', info)
+if ARGV[2] ~= '' and not redis.call('ZSCORE', hosts, ARGV[1]) then
+  redis.call('DEL', '{dp:chaos}:limits')
+end\n"];
+    // What others have in flight does not count.
+    "runs-too-many", Redis, crowded, "run at once", [Script "include/room.lua":
+        "if running_max > 0 then" => "if false then"];
+    // The messages of another key count for a key.
+    "counts-another-key", Redis, keyed, "waits for another key", [Script "include/aside.lua":
+        "      return redis.sha1hex(tostring(pair[2]))" => "      return redis.sha1hex('')"];
+    // The key with most messages keeps its turn.
+    "starves", Redis, turns, "of another key go first", [Script "fair_to_unack.lua":
+        "      start = start + STEP\n" => ""];
+    // The id of a tick is forgotten once its message is handled.
+    "tick-twice", Redis, ticking, "runs twice as attempt 1", [Source "schedule.rs":
+        "                .saturating_add(CLOCKS_DIFFER_MAX),\n" =>
+        "                .saturating_add(CLOCKS_DIFFER_MAX)
+                .mul_f64(if crate::mutant::is(\"tick-twice\") { 0.0 } else { 1.0 }),\n"];
+    // A tick that the store did not accept counts as sent.
+    "tick-lost", Redis, ticking_without_a_store, "is lost", [Source "host/schedules.rs":
+        "            Err(error) => {\n" =>
+        "            Err(error) => {
+                for one in &mut schedules {
+                    if crate::mutant::is(\"tick-lost\") {
+                        one.until = Some(now);
+                    }
+                }\n"];
     // A message is acked before its handler has run.
     "acked-first", Redis, calm, "is lost", [Source "host/queue_worker.rs":
         "        let lease = served.settings.lease;\n" =>
@@ -334,6 +491,25 @@ mistakes! {
     "file-endless-retries", File, calm, "runs as attempt", [Source "store/sqlite/settle.rs":
         "self.retries_left - i64::from(!is_over)," =>
         "self.retries_left - i64::from(!is_over && !crate::mutant::is(\"file-endless-retries\")),"];
+    "file-limiter-forgets", File, limited, "by the rate", [Source "store/sqlite/limits.rs":
+        "            keep(tx, RATE, tat)?;" =>
+        "            if !crate::mutant::is(\"file-limiter-forgets\") {
+                keep(tx, RATE, tat)?;
+            }"];
+    "file-counts-another-key", File, keyed, "waits for another key", [Source "store/sqlite/keyed.rs":
+        "                let key = self.by.key_of(&headers(&json)).to_owned();\n" =>
+        "                let mut key = self.by.key_of(&headers(&json)).to_owned();
+                if crate::mutant::is(\"file-counts-another-key\") {
+                    key.clear();
+                }\n"];
+    "file-starves", File, turns, "of another key go first", [Source "store/sqlite/fair.rs":
+        "            start = start.saturating_add(STEP);" =>
+        "            if !crate::mutant::is(\"file-starves\") {
+                start = start.saturating_add(STEP);
+            }"];
+    "file-expired-runs", File, aged, "runs although it has expired", [Source "store/sqlite/deliver.rs":
+        "        expired: expiry::is_expired(&headers, now_ms)," =>
+        "        expired: expiry::is_expired(&headers, now_ms) && !crate::mutant::is(\"file-expired-runs\"),"];
     "file-forgets-expired", File, killed, "is still unack", [Source "store/sqlite/advance.rs":
         "        if let Some(held) = Held::of_expired(tx.tx, seq)? {" =>
         "        if crate::mutant::is(\"file-forgets-expired\") {

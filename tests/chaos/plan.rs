@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::history::Verdict;
+use crate::history::{Limits, Verdict};
 use crate::proxy::{CUTS, Cut};
 use crate::witness::Order;
 
@@ -44,6 +44,13 @@ pub(crate) struct Shape {
     pub hang_ups: usize,
     /// Hosts told to read their settings again, which have changed.
     pub reloads: usize,
+    /// Handlers replaced by another build, of which a host is told.
+    pub swaps: usize,
+    /// Time between two ticks of a schedule; none if there is no schedule.
+    pub ticks_every: Option<Duration>,
+    pub limits: Option<Limits>,
+    /// Keys take turns. One of them has nine of ten messages.
+    pub turns: bool,
     /// Connections cut.
     pub cuts: usize,
     /// Scripts flushed.
@@ -95,6 +102,8 @@ pub(crate) enum Fault {
     HangUp(usize),
     /// The settings change, and a host is told.
     Reload(usize),
+    /// The handler's file changes, and a host is told.
+    Swap(usize),
     /// With how long it stays away.
     KillServer(Duration),
     /// Of a host, or with their number of the producers.
@@ -115,6 +124,8 @@ pub(crate) struct Planned {
     pub due_in: Duration,
     pub payload: Vec<u8>,
     pub retries: u32,
+    /// Among messages of a queue with limits.
+    pub key: usize,
     character: Character,
     slow_for: Duration,
 }
@@ -193,8 +204,25 @@ impl Planned {
                 (_, 0) if !shape.patient => random.u32(..4),
                 _ => 20,
             },
+            key: 0,
             character,
             slow_for: shape.slow_for.unwrap_or(SLOW),
+        }
+    }
+
+    /// Which key the message of this number has.
+    fn key_of(&self, number: usize, shape: &Shape) -> usize {
+        if shape.turns {
+            return if number.is_multiple_of(10) {
+                1 + number / 10 % 2
+            } else {
+                0
+            };
+        }
+        match self.character {
+            // What takes long is of one key, and keeps no other waiting.
+            Character::Slow => 0,
+            _ => 1 + number % 4,
         }
     }
 
@@ -238,6 +266,13 @@ impl Planned {
     }
 }
 
+/// What the run of a tick is to do.
+pub(crate) const OF_TICK: Order = Order {
+    lasts: Duration::ZERO,
+    verdict: Verdict::Ack,
+    kills: false,
+};
+
 pub(crate) struct Plan {
     /// By time.
     pub messages: Vec<Planned>,
@@ -256,6 +291,9 @@ impl Plan {
             })
             .collect();
         messages.sort_by_key(|message| message.at);
+        for (number, message) in messages.iter_mut().enumerate() {
+            message.key = message.key_of(number, shape);
+        }
         let mut faults = Faults {
             all: Vec::new(),
             lasts: shape.lasts,
@@ -324,6 +362,9 @@ impl Faults {
         // To one with a terminal the same signal may say that the terminal is gone.
         self.some(shape.reloads, |r| {
             Fault::Reload(r.usize(shape.terminals..hosts))
+        });
+        self.some(shape.swaps, |r| {
+            Fault::Swap(r.usize(shape.terminals..hosts))
         });
         self.some(shape.cuts, |r| {
             // One in so many is a producer's.

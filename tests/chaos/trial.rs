@@ -1,6 +1,7 @@
 //! A trial: hosts work, producers send, and everything goes wrong that the plan has.
 
 use std::collections::{BTreeSet, HashMap};
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -9,16 +10,16 @@ use std::time::{Duration, Instant};
 use dqhost::message::expiry::EXPIRES_AT;
 use dqhost::message::{Due, MessageId, NewMessage, QueueName, State};
 use dqhost::store::{Page, Store, StoreError};
-use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use crate::check::{Violation, violations};
-use crate::history::{History, Process, What, now_ms};
+use crate::history::{History, Limits, Per, Process, What, now_ms};
 use crate::hosts::Crew;
 use crate::place::{Place, wait_for_cuts};
-use crate::plan::{BACKOFF, BACKOFF_MAX, Fault, LEASE, Plan, Planned, Shape};
+use crate::plan::{BACKOFF, BACKOFF_MAX, Fault, LEASE, OF_TICK, Plan, Planned, Shape};
 use crate::report::Report;
-use crate::support::{dqhost, guest, stdout};
+use crate::settings::{Settings, Ticks};
+use crate::support::{dqhost, stdout};
 use crate::witness::{Order, Witness, digest};
 
 /// A producer that is refused, or gets no answer, tries again for so long.
@@ -50,8 +51,10 @@ pub(crate) struct Setup {
 
 struct Trial {
     plan: Plan,
+    shape: Shape,
     history: Arc<History>,
     settings: Settings,
+    ticks: Arc<Ticks>,
     place: Arc<Place>,
     crew: Arc<Crew>,
     /// Which message of the plan an id is.
@@ -102,6 +105,7 @@ pub(crate) fn carry_out(setup: &Setup) -> Report {
     let stalls = Stalls::watch();
     let trial = Arc::new(Trial::new(setup, History::new(&path), &runtime));
     let _end = (trial.crew.end_with_this(), trial.place.end_with_this());
+    trial.note_limits();
     trial.crew.start_all();
     trial.crew.wait_until_all_serve();
     let producing = runtime.spawn(Arc::clone(&trial).produce());
@@ -109,7 +113,7 @@ pub(crate) fn carry_out(setup: &Setup) -> Report {
     runtime.block_on(producing).unwrap();
     wait_for_cuts(&trial.place);
     trial.history.note(What::Quiet);
-    runtime.block_on(trial.end(setup.end_limit));
+    runtime.block_on(trial.end(setup.end_limit, now_ms()));
     trial.crew.stop_all();
     runtime.block_on(trial.take_stock());
     let events = trial.history.events();
@@ -133,48 +137,40 @@ pub(crate) fn carry_out(setup: &Setup) -> Report {
     }
 }
 
-/// The file of settings of all hosts, which says nothing that the checker has to know.
-struct Settings {
-    folder: TempDir,
-    changes: AtomicU64,
-}
-
-impl Settings {
-    fn new() -> Self {
-        let settings = Self {
-            folder: TempDir::new().unwrap(),
-            changes: AtomicU64::new(0),
-        };
-        settings.change();
-        settings
-    }
-
-    fn path(&self) -> PathBuf {
-        self.folder.path().join("dqhost.toml")
-    }
-
-    fn change(&self) {
-        let weight = self.changes.fetch_add(1, SeqCst) % 100 + 1;
-        let new = self.folder.path().join("new.toml");
-        std::fs::write(&new, format!("[queue.chaos]\nweight = {weight}\n")).unwrap();
-        std::fs::rename(new, self.path()).unwrap();
-    }
-}
-
-fn args(shape: &Shape, witness: &Witness, by: Process) -> Vec<String> {
+fn args(shape: &Shape, settings: &[PathBuf; 2], witness: &Witness, by: Process) -> Vec<String> {
     let ms = |duration: Duration| format!("{}ms", duration.as_millis());
-    let words = format!(
+    let [config, handler] = settings;
+    let mut words = format!(
         "--handler {} --no-tui --log-format json --log debug --queue chaos --slots {} --lease {} --drain 1s \
          --backoff {} --backoff-max {} --timeout 20s --allow-http 127.0.0.1:{} \
-         --env WEBHOOK_URL={}",
-        guest("webhook").display(),
+         --env WEBHOOK_URL={} --config {}",
+        handler.display(),
         shape.slots,
         ms(LEASE),
         ms(BACKOFF),
         ms(BACKOFF_MAX),
         witness.port,
         witness.url(by),
+        config.display(),
     );
+    if let Some(limits) = shape.limits {
+        let Limits {
+            per,
+            rate,
+            burst,
+            running,
+        } = limits;
+        let _ = write!(
+            words,
+            " --rate {rate}/s --burst {burst} --max-running {running}"
+        );
+        if per == Per::Key {
+            words.push_str(" --limit-by header:k");
+        }
+    }
+    if shape.turns {
+        words.push_str(" --fair-by header:k");
+    }
     words.split_whitespace().map(str::to_owned).collect()
 }
 
@@ -202,8 +198,14 @@ impl Trial {
         let [producers, onlooker] = runtime.block_on(place.stores());
         let sent = Sent::default();
         let known: HashMap<usize, Planned> = plan.messages.iter().cloned().enumerate().collect();
-        let ids = Arc::clone(&sent);
+        let queue: QueueName = "chaos".parse().unwrap();
+        let ticks = Arc::new(Ticks::new(&setup.shape, &queue));
+        ticks.note(&history);
+        let (ids, noted) = (Arc::clone(&sent), Arc::clone(&ticks));
         let orders = move |id: &str, attempt: u32| -> Order {
+            if noted.runs(id) {
+                return OF_TICK;
+            }
             let index = ids.lock().unwrap().get(id).copied();
             // One that nobody has sent is told of by the checker.
             known[&index.unwrap_or(0)].order(attempt)
@@ -218,11 +220,10 @@ impl Trial {
         let witness = Witness::start(Arc::clone(&history), Box::new(orders), Box::new(kill));
         let (shape, envs) = (setup.shape, setup.envs.clone());
         let at = Arc::clone(&place);
-        let settings = Settings::new();
-        let path_of_settings = settings.path();
+        let settings = Settings::new(&ticks);
+        let paths = [settings.path(), settings.handler()];
         let make = move |by: Process| {
-            let mut command = at.command(by, &args(&shape, &witness, by));
-            command.arg("--config").arg(&path_of_settings);
+            let mut command = at.command(by, &args(&shape, &paths, &witness, by));
             command.envs(envs.iter().cloned());
             if shape.late_results > 0 {
                 command.env("FAILPOINTS", late_results(shape.late_results));
@@ -237,14 +238,26 @@ impl Trial {
         }
         Self {
             plan,
+            shape,
             history,
             settings,
+            ticks,
             place,
             crew,
             sent,
-            queue: "chaos".parse().unwrap(),
+            queue,
             producers,
             onlooker,
+        }
+    }
+
+    fn note_limits(&self) {
+        if let Some(limits) = self.shape.limits {
+            self.history.note(What::Limits { limits });
+        }
+        if self.shape.turns {
+            let slots = self.shape.slots * self.shape.hosts;
+            self.history.note(What::Turns { slots });
         }
     }
 
@@ -274,6 +287,14 @@ impl Trial {
             retries: planned.retries,
         });
         let mut headers = Vec::new();
+        if self.shape.limits.is_some() || self.shape.turns {
+            let key = planned.key;
+            self.history.note(What::Keyed {
+                id: id.to_string(),
+                key,
+            });
+            headers.push(("k".to_owned(), key.to_string()));
+        }
         if planned.is_expired() {
             self.history.note(What::Expiring { id: id.to_string() });
             headers.push((EXPIRES_AT.to_owned(), "1".to_owned()));
@@ -363,6 +384,10 @@ impl Trial {
                 self.settings.change();
                 self.crew.reload(host);
             }
+            Fault::Swap(host) => {
+                self.settings.swap();
+                self.crew.reload(host);
+            }
             Fault::KillServer(away) => {
                 self.history.note(What::Away { host: None });
                 self.place.kill_server(away);
@@ -432,13 +457,14 @@ impl Trial {
         let _: Option<i64> = self.place.ask(&["DEL", &key(&format!("msg:{id}"))]);
     }
 
-    /// Waits until nothing waits and nothing is in flight.
-    async fn end(&self, limit: Duration) {
+    /// Waits until nothing waits and nothing is in flight, and a tick later than `quiet_ms` has run.
+    async fn end(&self, limit: Duration, quiet_ms: u64) {
         let limit = Instant::now() + limit;
         while Instant::now() < limit {
             if let Ok(counts) = self.onlooker.counts(&self.queue).await
                 && counts.is_drained()
                 && counts.dead == counts.totals.dead
+                && self.ticks.are_sent_until(quiet_ms)
             {
                 return self.history.note(What::Drained);
             }

@@ -1,7 +1,7 @@
 //! What handlers ask: it notes that one has begun, holds the answer back for as long as the run is to
 //! take, and says how the run is to end. While a handler lives its connection is open; when it is
 //! stopped, or its host is killed, the connection is closed, and that is noted as well: at the latest
-//! when the message runs again, however busy the machine is.
+//! when another run begins, however busy the machine is.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -50,7 +50,6 @@ struct Open {
 
 struct OpenRun {
     run: u64,
-    id: String,
     stream: Arc<TcpStream>,
 }
 
@@ -85,7 +84,7 @@ impl Controller {
             // A host that was killed while it asked.
             return;
         };
-        let begun = self.begins(stream, &id, |run| What::Run {
+        let begun = self.begins(stream, |run| What::Run {
             run,
             id: id.clone(),
             attempt,
@@ -120,19 +119,14 @@ impl Controller {
         self.open.lock().unwrap()
     }
 
-    /// Notes that a run begins, after the end of those of the same message that are gone, and returns its
-    /// number; none if it is gone itself, and others may have come before it.
-    fn begins(
-        &self,
-        stream: &Arc<TcpStream>,
-        id: &str,
-        what: impl FnOnce(u64) -> What,
-    ) -> Option<u64> {
+    /// Notes that a run begins, after the end of those that are gone, and returns its number; none if it is
+    /// gone itself, and others may have come before it.
+    fn begins(&self, stream: &Arc<TcpStream>, what: impl FnOnce(u64) -> What) -> Option<u64> {
         let mut open = self.open();
         if has_hung_up(stream) {
             return None;
         }
-        let gone = |other: &mut OpenRun| other.id == id && has_hung_up(&other.stream);
+        let gone = |other: &mut OpenRun| has_hung_up(&other.stream);
         for OpenRun { run, .. } in open.runs.extract_if(.., gone) {
             self.history.note(What::Gone { run });
         }
@@ -140,7 +134,6 @@ impl Controller {
         open.begun += 1;
         open.runs.push(OpenRun {
             run,
-            id: id.to_owned(),
             stream: Arc::clone(stream),
         });
         self.history.note(what(run));

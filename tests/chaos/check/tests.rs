@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::violations;
-use crate::history::{Event, Outcome, Process, Verdict, What};
+use crate::history::{Event, Limits, Outcome, Per, Process, Verdict, What};
 
 const A: Process = Process { host: 0, life: 0 };
 const B: Process = Process { host: 1, life: 0 };
@@ -372,4 +372,147 @@ fn what_takes_too_long_is_found() {
     assert_eq!((cut(2).len(), cut(3).len()), (1, 0));
     let other = at(5.5, What::Away { host: Some(1) });
     assert!(late(21.0, vec![back(), other])[0].contains("does not work"));
+}
+
+/// Limits that only one of them holds anything back by.
+fn limits(per: Per, rate: u64, running: usize) -> What {
+    What::Limits {
+        limits: Limits {
+            per,
+            rate,
+            burst: rate,
+            running,
+        },
+    }
+}
+
+fn keyed(id: &str, key: usize) -> What {
+    What::Keyed {
+        id: id.to_owned(),
+        key,
+    }
+}
+
+fn reserved(id: &str, by: Process, asked_at_ms: u64) -> What {
+    What::Reserved {
+        by,
+        id: id.to_owned(),
+        attempt: 1,
+        asked_at_ms,
+    }
+}
+
+/// Two messages of these keys that run at once, and this before.
+fn two_at_once(keys: [usize; 2], before: What) -> Vec<What> {
+    let mut events = vec![before];
+    for (id, key) in ["m", "n"].into_iter().zip(keys) {
+        events.extend([sending(id, 1), keyed(id, key), accepted(id)]);
+    }
+    events.extend([
+        reserved("m", A, 7),
+        run(0, "m", 1, A),
+        reserved("n", B, 8),
+        run(1, "n", 1, B),
+        answered(0, Verdict::Ack),
+        answered(1, Verdict::Ack),
+        totals(2, 2, 0),
+    ]);
+    events
+}
+
+#[test]
+fn a_rate_and_what_runs_at_once_are_counted_for_each_key_or_for_all() {
+    for (limits, words) in [
+        (limits(Per::Queue, 1, 9), "by the rate 1 at most"),
+        (
+            limits(Per::Queue, 9, 1),
+            "2 of key 0 run at once, and 1 may",
+        ),
+    ] {
+        finds(words, two_at_once([0, 1], limits));
+    }
+    for (limits, words) in [
+        (limits(Per::Key, 1, 9), "2 of key 3 began"),
+        (limits(Per::Key, 9, 1), "2 of key 3 run at once"),
+    ] {
+        finds(words, two_at_once([3, 3], limits.clone()));
+        let apart = judged_apart(two_at_once([3, 4], limits), 1000);
+        assert_eq!(apart, Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_key_waits_while_it_is_full_and_for_nothing_else() {
+    let waits = |key| {
+        let mut events = vec![limits(Per::Key, 9, 1)];
+        for (id, key) in [("m", 0), ("n", key)] {
+            events.extend([sending(id, 1), keyed(id, key), accepted(id)]);
+        }
+        events.push(run(0, "m", 1, A));
+        events.extend((0..5).map(|_| What::Fault {
+            name: "a second goes by".to_owned(),
+        }));
+        events.extend([
+            answered(0, Verdict::Ack),
+            run(1, "n", 1, A),
+            answered(1, Verdict::Ack),
+            totals(2, 2, 0),
+        ]);
+        events
+    };
+    finds("of key 1 waited for", waits(1));
+    assert_eq!(judged(waits(0)), Vec::<String>::new());
+}
+
+#[test]
+fn a_key_lets_no_more_go_first_than_there_are_turns() {
+    let ahead = |larges: usize| {
+        let names: Vec<String> = (0..larges).map(|n| format!("large-{n}")).collect();
+        let mut events = vec![What::Turns { slots: 0 }, sending("m", 1), keyed("m", 1)];
+        events.push(accepted("m"));
+        for name in &names {
+            events.extend([sending(name, 1), accepted(name)]);
+        }
+        // Asked for after the small one was accepted.
+        let all = names.iter().map(String::as_str).chain(["m"]);
+        for (run_id, id) in (0..).zip(all) {
+            events.extend([
+                reserved(id, A, 5),
+                run(run_id, id, 1, A),
+                answered(run_id, Verdict::Ack),
+            ]);
+        }
+        let number = larges as u64 + 1;
+        events.push(totals(number, number, 0));
+        judged_apart(events, 1)
+    };
+    assert_eq!(ahead(2), Vec::<String>::new());
+    let wrong = ahead(3);
+    assert!(
+        wrong[0].contains("had to let 3 of another key go first, 2 at most"),
+        "{wrong:?}"
+    );
+}
+
+#[test]
+fn a_tick_is_sent_unless_it_comes_after_the_end() {
+    let tick = |at_ms| What::Tick {
+        id: "tick".to_owned(),
+        digest: "d".to_owned(),
+        at_ms,
+    };
+    finds("tick is lost", good_and(0, [tick(3)]));
+    let left = What::Left {
+        id: "tick".to_owned(),
+        state: "ready".to_owned(),
+    };
+    finds("tick is still ready", good_and(0, [tick(3), left.clone()]));
+    let mut late = good_and(0, [tick(1000), left]);
+    assert_eq!(
+        judged(late.clone()),
+        ["the store counts 1 sent, 1 acked, 0 dead; there were (2, 1, 0)"]
+    );
+    late.pop();
+    late.push(totals(2, 1, 0));
+    assert_eq!(judged(late), Vec::<String>::new());
 }

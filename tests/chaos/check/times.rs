@@ -1,5 +1,7 @@
 //! What has to begin, or to end, within some time, and not before it.
 
+use std::collections::HashSet;
+
 use super::{Message, Violation};
 use crate::history::{Event, Verdict, What};
 use crate::plan::{BACKOFF, BACKOFF_MAX, LEASE};
@@ -50,6 +52,13 @@ pub(super) fn wait_for_their_time(id: &str, message: &Message, wrong: &mut Vec<V
     }
 }
 
+fn tick(event: &Event) -> Option<&str> {
+    match &event.what {
+        What::Tick { id, .. } => Some(id),
+        _ => None,
+    }
+}
+
 /// What is left after the last fault is done without a pause. How long that takes in all is the
 /// machine's speed; one message that is stuck shows as a pause at the end.
 pub(super) fn drains_without_a_pause(events: &[Event], wrong: &mut Vec<Violation>) {
@@ -58,7 +67,11 @@ pub(super) fn drains_without_a_pause(events: &[Event], wrong: &mut Vec<Violation
     let (Some(quiet), Some(drained)) = (at(&What::Quiet), at(&What::Drained)) else {
         return wrong.push(Violation::new("not everything ended"));
     };
-    let is_work = |event: &&Event| matches!(event.what, What::Run { .. } | What::Settled { .. });
+    let ticks: HashSet<&str> = events.iter().filter_map(tick).collect();
+    let is_work = |event: &&Event| match &event.what {
+        What::Run { id, .. } | What::Settled { id, .. } => !ticks.contains(&**id),
+        _ => false,
+    };
     let ends = [&events[quiet], &events[drained]];
     let work = events[quiet..drained].iter().filter(is_work);
     let mut moments: Vec<u64> = work.chain(ends).map(|event| event.us).collect();
