@@ -1,7 +1,7 @@
 #!/bin/sh
 # Sees to what building needs: the toolchain of rust-toolchain.toml with its wasm target, and a C
 # compiler. With `redis` as its argument, to what the tests need on top: Redis 7, curl, ip, bash, groff, dpkg,
-# docker-registry, ssh-keygen and umoci; with `image`, to umoci alone; with `deny FOLDER`, `mdbook FOLDER` or
+# docker-registry, ssh-keygen, libfaketime and umoci; with `image`, to umoci alone; with `deny FOLDER`, `mdbook FOLDER` or
 # `clients FOLDER`, to cargo-deny, mdbook or clients of HTTP in that folder; with `languages FOLDER`, to what builds
 # handlers in other languages, with its downloads in that folder. Installs what it can, and says what is missing where it cannot.
 set -eu
@@ -119,6 +119,16 @@ command -v curl >/dev/null || install curl curl
 # Handlers are pushed to a registry, and signed.
 command -v docker-registry >/dev/null || install docker-registry docker-registry
 command -v ssh-keygen >/dev/null || install openssh-client ssh-keygen
+# Clocks of hosts are set forward and back.
+has_faketime() {
+    for folder in /usr/lib /usr/lib/* /usr/lib64 /usr/lib64/* /usr/local/lib /usr/local/lib/*; do
+        if [ -e "$folder/faketime/libfaketime.so.1" ]; then
+            return 0
+        fi
+    done
+    return 1
+}
+has_faketime || install libfaketime libfaketime
 # The tests start servers of their own; the one that the package brings is not needed.
 command -v redis-server >/dev/null || install redis-server "redis-server 7 or later"
 version=$(redis-server --version | sed 's/.*v=\([0-9]*\).*/\1/')

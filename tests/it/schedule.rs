@@ -1,5 +1,7 @@
 //! Schedules: one message for each tick, however many hosts there are and whatever happens to them.
 
+mod clocks;
+
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
