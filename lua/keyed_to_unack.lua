@@ -145,10 +145,15 @@ local function wake(digest)
     end
   end
 end
-local awake = redis.call('ZRANGE', keys, '-inf', now_us, 'BYSCORE', 'LIMIT', 0, KEYS_MAX)
-for _, digest in ipairs(awake) do
-  if #ids < wanted then wake(digest) end
+local function wake_all(from, to)
+  for _, digest in ipairs(redis.call('ZRANGE', keys, from, to, 'BYSCORE', 'LIMIT', 0, KEYS_MAX)) do
+    if #ids < wanted then wake(digest) end
+  end
 end
+wake_all('-inf', now_us)
+-- Further ahead than any limit puts a key: the clock was set back since.
+local latest_us = now_us + math.max(IDLE_US, count > 0 and math.ceil(burst * per_us / count) or 0)
+wake_all(string.format('(%.0f', latest_us), '+inf')
 
 -- A message that is first in line: it goes, or is set aside behind those of its key.
 local function meet(id, digest, entry)

@@ -96,19 +96,29 @@ impl Keyed<'_, '_> {
         self.wanted.saturating_sub(self.deliveries.len())
     }
 
-    /// The keys that are to be looked at.
+    /// The keys that are to be looked at. Those whose time is further ahead than any limit puts it are among
+    /// them: the clock was set back since.
     fn awake(&self) -> rusqlite::Result<Vec<String>> {
-        self.tx
-            .tx
-            .prepare_cached(
-                "SELECT key FROM limit_keys WHERE queue = ?1 AND look_us <= ?2
-                 ORDER BY look_us LIMIT ?3",
-            )?
-            .query_map(
-                params![self.tx.row.id, signed(self.tx.now.us), KEYS_MAX],
-                |row| text(row, 0),
-            )?
-            .collect()
+        let now_us = self.tx.now.us;
+        let by_rate = self
+            .rate
+            .map(|rate| rate.tat_after(now_us, rate.burst() as usize));
+        let latest_us = by_rate.unwrap_or(0).max(now_us.saturating_add(IDLE_US));
+        let mut find = self.tx.tx.prepare_cached(
+            "SELECT key FROM limit_keys WHERE queue = ?1 AND look_us BETWEEN ?2 AND ?3
+             ORDER BY look_us LIMIT ?4",
+        )?;
+        let mut keys = Vec::new();
+        for (from, to) in [
+            (0, signed(now_us)),
+            (signed(latest_us.saturating_add(1)), i64::MAX),
+        ] {
+            let some = find.query_map(params![self.tx.row.id, from, to, KEYS_MAX], |row| {
+                text(row, 0)
+            })?;
+            keys.extend(some.collect::<rusqlite::Result<Vec<String>>>()?);
+        }
+        Ok(keys)
     }
 
     /// Whether a holder still has its key. With a maximum of 1 it has it until it is acked or dead.
