@@ -113,6 +113,41 @@ async fn a_clock_that_was_set_back_or_a_damaged_time_holds_nothing_back_for_long
     }
 }
 
+/// Two messages of a key, of which one goes and the other is set aside; then the clock is set back.
+async fn set_one_aside(store: &dyn Store) {
+    send_numbered(store, 1, 2).await;
+    let first = reserve_in_order(store, LONG).await.remove(0);
+    assert_eq!(reserve_in_order(store, LONG).await, []);
+    let ack = [(first.claim, Settlement::ACK)];
+    store.settle(&queue(), &ack).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_set_aside_for_its_key_goes_also_after_the_clock_was_set_back() {
+    const HOUR_MS: u64 = 3_600_000;
+    let folder = TempDir::new().unwrap();
+    let mut options = SqliteOptions::file(folder.path().join("dqhost.db"));
+    let open = |options: SqliteOptions, at_ms| SqliteOptions {
+        clock: Clock::Manual(ManualClock::at(at_ms)),
+        ..options
+    };
+    let now_ms = 1_795_228_395_123;
+    options = open(options, now_ms + 3 * HOUR_MS);
+    set_one_aside(&SqliteStore::open(&options).await.unwrap()).await;
+    let store = SqliteStore::open(&open(options, now_ms)).await.unwrap();
+    assert_eq!(number(&reserve_in_order(&store, LONG).await[0]), 1);
+    let server = RedisServer::start();
+    let store = server.store().await;
+    set_one_aside(&*store).await;
+    let keys: Vec<(String, u64)> =
+        server.command(&["ZRANGE", "{dp:q}:limited:keys", "0", "-1", "WITHSCORES"]);
+    for (key, at_us) in keys {
+        let at_us = (at_us + 3 * HOUR_MS * 1000).to_string();
+        let () = server.command(&["ZADD", "{dp:q}:limited:keys", &at_us, &key]);
+    }
+    assert_eq!(number(&reserve_in_order(&*store, LONG).await[0]), 1);
+}
+
 /// Runs `include/gcra.lua` over calls at given times. ARGV: count, `per_us`, burst, then for each call its
 /// time and how many are wanted. Returns for each call how many went, and us until one more may.
 const GCRA: &str = concat!(
@@ -248,6 +283,97 @@ fn delivered(line: &str) -> Option<(u64, u64)> {
     Some((us, (words as u64 - is_long) / 2))
 }
 
+/// A script counts from its start, and MONITOR from the moment of the command.
+const SLACK_US: u64 = 20_000;
+
+/// In no time have more gone than the rate and the burst allow. The times may be wrong by so much.
+fn no_window_has_more(deliveries: &[(u64, u64)], (rate, burst): (u64, u64), slack_us: u64) {
+    for (place, (from, _)) in deliveries.iter().enumerate() {
+        let mut sum = 0;
+        for (at, number) in &deliveries[place..] {
+            sum += number;
+            let most = (at - from + slack_us) * rate / 1_000_000 + burst;
+            assert!(sum <= most, "{sum} in {} us", at - from);
+        }
+    }
+}
+
+/// Three hosts handle what 500 a second let go, and one after the other is killed: at any moment, whatever the speed
+/// of the machine.
+fn handle_at_a_high_rate(store: &str) {
+    let handler = guest("noop");
+    let args = [
+        "--queue",
+        "q",
+        "--handler",
+        handler.to_str().unwrap(),
+        "--rate",
+        "500/s",
+        "--lease",
+        "1s",
+    ];
+    let mut random = fastrand::Rng::with_seed(11);
+    let mut hosts: Vec<Host> = (0..3).map(|_| Host::start(store, &args)).collect();
+    let mut next_kill = 100;
+    eventually("most are acked", || {
+        let acked = stats(store, "q")["totals"]["acked"].as_u64().unwrap();
+        if acked >= next_kill {
+            // kill -9
+            hosts.swap_remove(random.usize(0..3));
+            hosts.push(Host::start(store, &args));
+            next_kill = acked + random.u64(20..300);
+        }
+        (acked >= HIGH_RATE_MESSAGES - 100).then_some(())
+    });
+    assert!(next_kill > 1000, "{next_kill}");
+}
+
+const HIGH_RATE_MESSAGES: u64 = 3000;
+
+fn send_noops(store: &str, number: usize) {
+    let line = serde_json::json!({"payload": "x", "retries": 1000});
+    let send = dqhost(Some(store), &["send", "--queue", "q", "--ndjson", "-"]);
+    let lines = format!("{line}\n").repeat(number);
+    let output = crate::support::feed(send, lines.as_bytes());
+    assert!(output.status.success(), "{}", stderr(&output));
+}
+
+#[test]
+fn five_hundred_a_second_are_never_more_in_redis_whoever_is_killed() {
+    let server = RedisServer::start();
+    send_noops(&server.url(), HIGH_RATE_MESSAGES.try_into().unwrap());
+    let deliveries = Deliveries::watch(&server);
+    handle_at_a_high_rate(&server.url());
+    no_window_has_more(&deliveries.end(), (500, 50), SLACK_US);
+}
+
+/// The file itself notes each delivery: its lease of a second ends at `place`.
+const NOTE_DELIVERIES: &str = "
+CREATE TABLE went (at_ms INTEGER NOT NULL);
+CREATE TRIGGER note_went AFTER UPDATE OF state ON messages WHEN NEW.state = 4
+BEGIN INSERT INTO went VALUES (NEW.place - 1000); END";
+
+#[test]
+fn five_hundred_a_second_are_never_more_in_a_file_whoever_is_killed() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("dqhost.db");
+    let store = path.to_str().unwrap();
+    send_noops(store, HIGH_RATE_MESSAGES.try_into().unwrap());
+    let file = rusqlite::Connection::open(&path).unwrap();
+    file.execute_batch(NOTE_DELIVERIES).unwrap();
+    handle_at_a_high_rate(store);
+    let mut went = file
+        .prepare("SELECT at_ms FROM went ORDER BY at_ms")
+        .unwrap();
+    let at_ms = went.query_map([], |row| row.get::<_, i64>(0)).unwrap();
+    let deliveries: Vec<(u64, u64)> = at_ms
+        .map(|ms| (ms.unwrap().cast_unsigned() * 1000, 1))
+        .collect();
+    assert!(deliveries.len() as u64 >= HIGH_RATE_MESSAGES - 100);
+    // A lease begins at the end of the millisecond.
+    no_window_has_more(&deliveries, (500, 50), 1000);
+}
+
 #[test]
 fn three_hosts_that_are_killed_share_a_rate_and_use_it() {
     const RATE: u64 = 100;
@@ -298,16 +424,7 @@ fn three_hosts_that_are_killed_share_a_rate_and_use_it() {
     drop(hosts);
     let deliveries = deliveries.end();
     let number: u64 = deliveries.iter().map(|(_, number)| number).sum();
-    // A script counts from its start, and MONITOR from the moment of the command.
-    let slack_us = 20_000;
-    for (place, (from, _)) in deliveries.iter().enumerate() {
-        let mut sum = 0;
-        for (at, number) in &deliveries[place..] {
-            sum += number;
-            let most = (at - from + slack_us) * RATE / 1_000_000 + RATE;
-            assert!(sum <= most, "{sum} in {} us", at - from);
-        }
-    }
+    no_window_has_more(&deliveries, (RATE, RATE), SLACK_US);
     // While there is demand the rate is used. A burst of a second forgives hosts that come late.
     let by_rate = u64::try_from(held.as_millis()).unwrap() * RATE / 1000;
     println!("{number} deliveries in {held:?}, {by_rate} by the rate");
