@@ -2,8 +2,8 @@
 
 mod command;
 mod settings;
+mod swaps;
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,10 +13,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::dashboard::tty::Tty;
-use crate::support::{
-    Host, RedisServer, dqhost, eventually, expect, feed, guest, run, stats, stdout, with_hangups,
-    with_message,
-};
+use crate::support::{Host, dqhost, eventually, guest, run, stats, stdout, with_hangups};
 
 const REPLACED: &str = "the handler was replaced";
 const REFUSED: &str = "the old handler goes on";
@@ -168,77 +165,4 @@ fn a_watched_file_is_taken_over_by_itself() {
     assert_eq!(died["class"], "rejected");
     file.set(b"");
     host.wait_for_start(REFUSED);
-}
-
-/// Messages flow while the handler is replaced 100 times, and files that are no handlers are among the new ones.
-fn a_hundred_replacements_lose_nothing(store: &str) {
-    let folder = TempDir::new().unwrap();
-    let file = File::new(&folder, "echo");
-    let [echo, sleeper] = ["echo", "sleeper"].map(|example| fs::read(guest(example)).unwrap());
-    let args = ["--handler", file.text(), "--slots", "64"];
-    let mut host = start(store, &args);
-    let is_over = AtomicBool::new(false);
-    let sent = std::thread::scope(|threads| {
-        let producer = threads.spawn(|| {
-            let mut sent = 0;
-            while !is_over.load(Ordering::SeqCst) {
-                let lines = "{\"payload\": \"20\"}\n".repeat(100);
-                expect(
-                    feed(dqhost(Some(store), &["send", "--ndjson"]), lines.as_bytes()),
-                    0,
-                );
-                sent += 100;
-            }
-            sent
-        });
-        // A failure ends the producer too, which the scope waits for.
-        let _ends = SetOnDrop(&is_over);
-        let mut refused = 0;
-        for n in 1..=100 {
-            if n % 10 == 0 {
-                file.set(b"not a component");
-                host.signal(Signal::HUP);
-                refused += 1;
-                host.wait_for_count(REFUSED, refused);
-            }
-            file.set(if n % 2 == 0 { &echo } else { &sleeper });
-            host.signal(Signal::HUP);
-            host.wait_for_count(REPLACED, n);
-        }
-        is_over.store(true, Ordering::SeqCst);
-        producer.join().unwrap()
-    });
-    eventually("all are acked", || {
-        (stats(store, "default")["totals"]["acked"] == sent).then_some(())
-    });
-    host.signal(Signal::TERM);
-    let (status, lines) = host.end();
-    assert!(status.success());
-    let acked = with_message(&lines, "acked");
-    let ids: BTreeSet<&str> = acked
-        .iter()
-        .map(|line| line["id"].as_str().unwrap())
-        .collect();
-    assert_eq!((acked.len(), ids.len()), (sent, sent));
-    let totals = &stats(store, "default")["totals"];
-    for name in ["nacked", "rejected", "expired", "released"] {
-        assert_eq!(totals[name], 0, "{name}");
-    }
-    let stopped = with_message(&lines, "stopped")[0];
-    assert_eq!(
-        (&stopped["lost"], &stopped["stale"]),
-        (&0.into(), &0.into())
-    );
-}
-
-#[test]
-fn a_hundred_replacements_lose_nothing_on_redis() {
-    let server = RedisServer::start();
-    a_hundred_replacements_lose_nothing(&server.url());
-}
-
-#[test]
-fn a_hundred_replacements_lose_nothing_on_a_file() {
-    let folder = TempDir::new().unwrap();
-    a_hundred_replacements_lose_nothing(&database(&folder));
 }

@@ -439,6 +439,16 @@ impl Host {
         }
     }
 
+    /// The latest line that was waited for or came before it, whose message starts so.
+    pub(crate) fn latest(&self, start: &str) -> &Value {
+        let is_one = |line: &&Value| {
+            let message = line["message"].as_str();
+            message.is_some_and(|message| message.starts_with(start))
+        };
+        let mut seen = self.seen.iter().rev();
+        seen.find(is_one).unwrap()
+    }
+
     /// True when a line with this message about this id has come by now.
     pub(crate) fn has(&mut self, message: &str, id: &str) -> bool {
         self.seen.extend(self.lines.try_iter());
