@@ -12,6 +12,7 @@ use dqhost::clock::{Clock, ManualClock};
 use dqhost::message::QueueName;
 use dqhost::store::Store;
 use dqhost::store::sqlite::{Durability, SqliteOptions, SqliteStore};
+use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 use tempfile::TempDir;
 
@@ -19,6 +20,7 @@ use self::run::World;
 use self::script::{Step, script};
 use crate::support::RedisServer;
 
+mod keys;
 mod mistakes;
 mod reference;
 mod run;
@@ -65,20 +67,29 @@ impl World for SqliteWorld {
     }
 }
 
-/// Moves all times of a queue back, which is the same as letting time pass. KEYS: sorted sets by
-/// time, the times of limits in microseconds, and last the hash of due times. ARGV[1]: ms.
+/// Moves all times of a queue back, which is the same as letting time pass. KEYS: five sorted sets by
+/// time, two in microseconds, what is set aside with its due times, and the hash of due times. ARGV[1]: ms.
 const PASS: &str = r"
 local by = tonumber(ARGV[1])
-for k = 1, #KEYS - 2 do
+for k = 1, 5 do
   local all = redis.call('ZRANGE', KEYS[k], 0, -1, 'WITHSCORES')
   for i = 1, #all, 2 do
     local ms = math.floor(tonumber(all[i + 1]) * 1000 + 0.5) - by
     redis.call('ZADD', KEYS[k], string.format('%.3f', ms / 1000), all[i])
   end
 end
-local limits = redis.call('ZRANGE', KEYS[#KEYS - 1], 0, -1)
-for _, name in ipairs(limits) do
-  redis.call('ZINCRBY', KEYS[#KEYS - 1], -by * 1000, name)
+for k = 6, 7 do
+  for _, name in ipairs(redis.call('ZRANGE', KEYS[k], 0, -1)) do
+    -- Whose turn it is has no time.
+    if name ~= 'turn' then redis.call('ZINCRBY', KEYS[k], -by * 1000, name) end
+  end
+end
+local aside = redis.call('HGETALL', KEYS[8])
+for i = 1, #aside, 2 do
+  local place, ms = string.match(aside[i + 1], '^(.*):(%d+)$')
+  if place then
+    redis.call('HSET', KEYS[8], aside[i], string.format('%s:%.0f', place, tonumber(ms) - by))
+  end
 end
 local due = redis.call('HGETALL', KEYS[#KEYS])
 for i = 1, #due, 2 do
@@ -117,7 +128,17 @@ impl World for RedisWorld {
         let script = redis::Script::new(PASS);
         for queue in queues {
             let mut call = script.prepare_invoke();
-            for key in ["pending", "unack", "dead", "hosts", "limits", "due"] {
+            for key in [
+                "pending",
+                "unack",
+                "dead",
+                "hosts",
+                "dedup",
+                "limits",
+                "limited:keys",
+                "limited:at",
+                "due",
+            ] {
                 call.key(format!("{{dp:{queue}}}:{key}"));
             }
             let mut connection = self.connection.clone();
@@ -146,6 +167,29 @@ fn search<W: World>(
     world: &W,
     sequences: u32,
 ) -> Result<(), (String, Vec<Step>)> {
+    search_in(&script(), sequences, |queue, script: &Vec<Step>| {
+        runtime.block_on(run::run(world, queue, script))
+    })
+}
+
+/// The same with what keys share.
+fn search_keys<W: World>(
+    runtime: &tokio::runtime::Runtime,
+    world: &W,
+    sequences: u32,
+) -> Result<(), (String, keys::Script)> {
+    search_in(
+        &keys::script(),
+        sequences,
+        |queue, script: &keys::Script| runtime.block_on(keys::run(world, queue, script)),
+    )
+}
+
+fn search_in<S: Strategy>(
+    scripts: &S,
+    sequences: u32,
+    run: impl Fn(QueueName, &S::Value) -> Result<(), String>,
+) -> Result<(), (String, S::Value)> {
     let mut seed = [0; 32];
     seed[..4].copy_from_slice(&number("DQHOST_TEST_SEED").unwrap_or(1).to_le_bytes());
     let config = Config {
@@ -156,12 +200,10 @@ fn search<W: World>(
     };
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
     let queues = AtomicUsize::new(0);
-    let outcome = TestRunner::new_with_rng(config, rng).run(&script(), |script| {
+    let outcome = TestRunner::new_with_rng(config, rng).run(scripts, |script| {
         // One store for all; each sequence has queues of its own.
         let queue = format!("q{}", queues.fetch_add(1, Ordering::SeqCst));
-        runtime
-            .block_on(run::run(world, queue.parse().unwrap(), &script))
-            .map_err(TestCaseError::fail)
+        run(queue.parse().unwrap(), &script).map_err(TestCaseError::fail)
     });
     match outcome {
         Ok(()) => Ok(()),
@@ -173,6 +215,9 @@ fn search<W: World>(
 fn check<W: World>(runtime: &tokio::runtime::Runtime, world: &W, sequences: u32) {
     let sequences = number("DQHOST_TEST_SEQUENCES").unwrap_or(sequences);
     if let Err((reason, script)) = search(runtime, world, sequences) {
+        panic!("{reason}\nshown by: {script:#?}");
+    }
+    if let Err((reason, script)) = search_keys(runtime, world, sequences / 4) {
         panic!("{reason}\nshown by: {script:#?}");
     }
 }

@@ -18,7 +18,7 @@ use dqhost::store::{
 };
 
 use super::run::World;
-use super::{SqliteWorld, runtime, search};
+use super::{SqliteWorld, runtime, search, search_keys};
 use crate::contract::tools::attempt;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,9 +51,31 @@ enum Mistake {
     PutOffTooLong,
     /// What goes with an ack is accepted also when the ack is not.
     OutboxOfAStaleAck,
+    /// The time of a rate is forgotten.
+    RateForgotten,
+    /// What runs does not count.
+    RunningForgotten,
+    /// What has expired runs all the same.
+    ExpiredRuns,
+    /// The id of a tick is forgotten once its message is gone.
+    TickTwice,
+    /// A tick counts as sent, and is not.
+    TickLost,
+    /// The messages of another key count for a key.
+    KeysCountTogether,
+    /// The oldest messages go first, whoever else waits.
+    NoTurns,
 }
 
-const MISTAKES: [Mistake; 14] = [
+/// Those that show by limits for each key, or by turns.
+const OF_KEYS: [Mistake; 4] = [
+    Mistake::RateForgotten,
+    Mistake::RunningForgotten,
+    Mistake::KeysCountTogether,
+    Mistake::NoTurns,
+];
+
+const MISTAKES: [Mistake; 19] = [
     Mistake::UnfencedAck,
     Mistake::LateNackRevives,
     Mistake::SecondsTruncated,
@@ -68,6 +90,11 @@ const MISTAKES: [Mistake; 14] = [
     Mistake::PausedGivesAllTheSame,
     Mistake::PutOffTooLong,
     Mistake::OutboxOfAStaleAck,
+    Mistake::RateForgotten,
+    Mistake::RunningForgotten,
+    Mistake::ExpiredRuns,
+    Mistake::TickTwice,
+    Mistake::TickLost,
 ];
 
 struct Mistaken {
@@ -90,6 +117,7 @@ impl Mistaken {
             if self.makes(Mistake::AttemptCountedTwice) {
                 delivery.attempt += delivery.attempt - 1;
             }
+            delivery.expired &= !self.makes(Mistake::ExpiredRuns);
         }
         if self.makes(Mistake::NewestFirst) {
             deliveries.reverse();
@@ -114,6 +142,15 @@ impl Mistaken {
 impl SendMessages for Mistaken {
     async fn send(&self, queue: &QueueName, messages: &[NewMessage]) -> StoreResult<Vec<Sent>> {
         let mut messages = messages.to_vec();
+        let is_tick = !messages[0].dedup_window.is_zero();
+        if self.makes(Mistake::TickLost) && is_tick {
+            let id = messages[0].id.clone();
+            let due_at_ms = None;
+            return Ok(vec![Sent { id, due_at_ms }]);
+        }
+        if self.makes(Mistake::TickTwice) && is_tick {
+            messages[0].dedup_window = Duration::ZERO;
+        }
         if self.makes(Mistake::SecondsTruncated) {
             for message in &mut messages {
                 if let Due::In(delay) = message.due {
@@ -160,7 +197,19 @@ impl Deliver for Mistaken {
         wanted: Reservation,
         limits: &Limits,
     ) -> StoreResult<LimitedReservation> {
-        self.inner.reserve_limited(queue, wanted, limits).await
+        let mut limits = limits.clone();
+        match self.mistake {
+            Mistake::RateForgotten => limits.rate = None,
+            Mistake::RunningForgotten => limits.max_running = None,
+            Mistake::KeysCountTogether => limits.by = None,
+            Mistake::NoTurns => limits.fair_by = None,
+            _ => {}
+        }
+        let reserved = self.inner.reserve_limited(queue, wanted, &limits).await?;
+        Ok(LimitedReservation {
+            deliveries: self.given_out(reserved.deliveries),
+            ..reserved
+        })
     }
 
     async fn extend(
@@ -538,10 +587,8 @@ impl World for MistakenWorld {
     }
 }
 
-#[test]
-fn each_deliberate_mistake_is_found_and_shown_by_a_short_script() {
-    let runtime = runtime();
-    for mistake in MISTAKES {
+impl MistakenWorld {
+    fn new(runtime: &tokio::runtime::Runtime, mistake: Mistake) -> Self {
         let inner = runtime.block_on(SqliteWorld::new());
         let store = Arc::new(Mistaken {
             inner: inner.store(),
@@ -549,11 +596,32 @@ fn each_deliberate_mistake_is_found_and_shown_by_a_short_script() {
             clock: inner.clock.clone(),
             latest: Mutex::default(),
         });
-        let world = MistakenWorld { inner, store };
+        Self { inner, store }
+    }
+}
+
+#[test]
+fn each_deliberate_mistake_is_found_and_shown_by_a_short_script() {
+    let runtime = runtime();
+    for mistake in MISTAKES {
+        let world = MistakenWorld::new(&runtime, mistake);
         let Err((reason, script)) = search(&runtime, &world, 2000) else {
             panic!("{mistake:?} was not found");
         };
         println!("{mistake:?}: {} steps: {reason}", script.len());
         assert!(script.len() <= 12, "{mistake:?}: {reason}: {script:#?}");
+    }
+}
+
+#[test]
+fn each_deliberate_mistake_with_keys_is_found_and_shown_by_a_short_script() {
+    let runtime = runtime();
+    for mistake in OF_KEYS {
+        let world = MistakenWorld::new(&runtime, mistake);
+        let Err((reason, (mode, script))) = search_keys(&runtime, &world, 2000) else {
+            panic!("{mistake:?} was not found");
+        };
+        println!("{mistake:?}: {mode:?}, {} steps: {reason}", script.len());
+        assert!(script.len() <= 6, "{mistake:?}: {reason}: {script:#?}");
     }
 }

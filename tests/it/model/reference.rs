@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use dqhost::message::expiry::EXPIRES_AT;
 use dqhost::message::{Claim, MessageId, NewMessage, State};
 use dqhost::store::{
     Advanced, Cancelled, Counts, FailedAt, FailedSample, First, Redrive, Settled, Totals,
@@ -83,6 +84,10 @@ pub(crate) struct Reference {
     pub paused: bool,
     pub hosts: BTreeMap<String, Span>,
     pub bucket: Bucket,
+    /// Until when an id counts as sent, also if its message is gone.
+    sent_until: BTreeMap<MessageId, Span>,
+    /// The ids of ticks by their numbers.
+    pub ticks: BTreeMap<usize, MessageId>,
 }
 
 /// What a rate of two an hour in bursts of two has left: a bucket that holds two tokens and gets one each
@@ -195,12 +200,26 @@ impl Reference {
         }
     }
 
+    /// Whether a send with a window finds this id.
+    pub(crate) fn counts_as_sent(&self, id: &MessageId, now: Span) -> bool {
+        let until = self.sent_until.get(id);
+        self.messages.contains_key(id) || until.is_some_and(|until| !until.is_over(now))
+    }
+
     /// Whether the message was accepted.
     pub(crate) fn send(&mut self, message: &NewMessage, delay: Duration, now: Span) -> bool {
         if self.messages.contains_key(&message.id) {
             return false;
         }
         let waits = !delay.is_zero();
+        if !message.dedup_window.is_zero() {
+            if self.counts_as_sent(&message.id, now) {
+                return false;
+            }
+            let due = if waits { now.plus(delay) } else { now };
+            let until = due.plus(message.dedup_window);
+            self.sent_until.insert(message.id.clone(), until);
+        }
         let state = if waits { State::Pending } else { State::Ready };
         self.messages.insert(
             message.id.clone(),
@@ -493,6 +512,9 @@ impl Reference {
             return true;
         };
         let budget = dead.failed - 1 + dead.retries_left;
+        let mut headers = dead.headers.clone();
+        // It need not begin by any time.
+        headers.retain(|(name, _)| name != EXPIRES_AT);
         self.messages.insert(
             new.clone(),
             Message {
@@ -502,6 +524,7 @@ impl Reference {
                 failed: 0,
                 released: 0,
                 retries_left: retries.unwrap_or(budget),
+                headers,
                 history: vec![format!("redriven from {id}, {}", dead.redrives + 1)],
                 redrives: dead.redrives + 1,
                 ..dead

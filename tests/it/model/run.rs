@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dqhost::message::expiry::EXPIRES_AT;
 use dqhost::message::{
     Delivery, Due, HistoryEntry, MessageId, NewMessage, Outgoing, QueueName, Record, State,
 };
@@ -18,6 +19,9 @@ use crate::contract::tools::attempt;
 
 /// Hosts that are silent for longer are forgotten.
 const SILENCE: Duration = Duration::from_mins(90);
+
+/// So long the id of a tick counts as sent.
+const TICK_WINDOW: Duration = Duration::from_hours(2);
 
 /// A store whose time can be moved.
 pub(crate) trait World {
@@ -163,6 +167,8 @@ impl<W: World> Run<'_, W> {
                     .await?;
             }
             Step::SendAgain(which) => self.send_again(*which).await?,
+            Step::SendExpired => self.send_expired().await?,
+            Step::SendTick(number) => self.send_tick(*number).await?,
             Step::Advance => self.advance().await?,
             Step::Reserve {
                 max,
@@ -318,6 +324,45 @@ impl<W: World> Run<'_, W> {
         same("a repeat", &sent[0].due_at_ms, &None)
     }
 
+    async fn send_expired(&mut self) -> Checked {
+        let message = NewMessage {
+            headers: vec![(EXPIRES_AT.to_owned(), "1".to_owned())],
+            ..NewMessage::new("expired")
+        };
+        self.send_one(message).await
+    }
+
+    /// What all hosts do at a tick: only the first adds a message, also if that is gone.
+    async fn send_tick(&mut self, number: usize) -> Checked {
+        let now = Span {
+            from: self.world.now_ms(),
+            to: self.world.now_ms(),
+        };
+        let known = self.reference.ticks.get(&number);
+        let known = known.filter(|id| self.reference.counts_as_sent(id, now));
+        // Of equal times, stores give the order of ids or of sends: so both have to be the same.
+        let id = known.cloned().unwrap_or_else(MessageId::new);
+        self.reference.ticks.insert(number, id.clone());
+        let message = NewMessage {
+            id,
+            dedup_window: TICK_WINDOW,
+            ..NewMessage::new("tick")
+        };
+        self.send_one(message).await
+    }
+
+    /// Sends a message that is due, and may be known.
+    async fn send_one(&mut self, message: NewMessage) -> Checked {
+        let batch = std::slice::from_ref(&message);
+        let (sent, now) = self.timed(self.store.send(&self.queue, batch)).await?;
+        let accepted = self.reference.send(&message, Duration::ZERO, now);
+        if accepted && !self.ids.contains(&message.id) {
+            self.ids.push(message.id);
+        }
+        let mut due = accepted.then_some(now);
+        self.time("due", &mut due, sent[0].due_at_ms)
+    }
+
     async fn advance(&mut self) -> Checked {
         let (advanced, now) = self.timed(self.store.advance(&self.queue)).await?;
         same_advance(advanced, self.reference.advance(now))?;
@@ -412,6 +457,8 @@ impl<W: World> Run<'_, W> {
         let known = &self.reference.messages[&id];
         same("payload", &delivery.payload, &Some(known.payload.clone()))?;
         same("headers", &delivery.headers, &known.headers)?;
+        let is_expired = known.headers.iter().any(|(name, _)| name == EXPIRES_AT);
+        same("expired", &delivery.expired, &is_expired)?;
         same("attempt", &delivery.attempt, &(known.failed + 1))?;
         let last = known.failed + 1 + known.retries_left;
         same("attempts at most", &delivery.attempts_max, &last)?;
@@ -634,6 +681,8 @@ impl<W: World> Run<'_, W> {
     }
 
     async fn away_and_back(&mut self, max: usize) -> Checked {
+        // Else those that go are known more exactly than others of the same time.
+        self.records().await?;
         let peer = Peer {
             name: "elsewhere".to_owned(),
             renamed: false,
@@ -685,12 +734,7 @@ impl<W: World> Run<'_, W> {
 
     /// Compares all that can be seen of the queue.
     async fn everything(&mut self) -> Checked {
-        for id in self.ids.clone() {
-            let record = self.store.get(&self.queue, &id).await;
-            let record = record.map_err(|error| error.to_string())?;
-            self.known(&id, record)
-                .map_err(|error| format!("{id}: {error}"))?;
-        }
+        self.records().await?;
         let page = Page {
             offset: 0,
             limit: 1000,
@@ -706,6 +750,16 @@ impl<W: World> Run<'_, W> {
             let listed = self.store.list(&self.queue, state, page).await.unwrap();
             let ids: Vec<MessageId> = listed.into_iter().map(|record| record.id).collect();
             same(state.as_str(), &ids, &self.reference.in_order(state))?;
+        }
+        Ok(())
+    }
+
+    async fn records(&mut self) -> Checked {
+        for id in self.ids.clone() {
+            let record = self.store.get(&self.queue, &id).await;
+            let record = record.map_err(|error| error.to_string())?;
+            self.known(&id, record)
+                .map_err(|error| format!("{id}: {error}"))?;
         }
         Ok(())
     }

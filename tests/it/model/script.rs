@@ -13,6 +13,10 @@ pub(crate) enum Step {
     },
     /// An id that was sent before.
     SendAgain(usize),
+    /// A message that has expired already.
+    SendExpired,
+    /// A tick of this number, which counts as sent for two hours.
+    SendTick(usize),
     Advance,
     Reserve {
         max: usize,
@@ -83,6 +87,8 @@ fn step() -> impl Strategy<Value = Step> {
             count, in_hours, retries
         }),
         1 => (0_usize..5).prop_map(Step::SendAgain),
+        1 => Just(Step::SendExpired),
+        2 => (0_usize..3).prop_map(Step::SendTick),
         5 => Just(Step::Advance),
         6 => (1_usize..4, 1_u64..3, any::<bool>(), any::<bool>()).prop_map(
             |(max, lease_hours, retries_first, advancing)| Step::Reserve {
