@@ -32,6 +32,7 @@ mod hosts;
 mod idle;
 mod latency;
 mod lateness;
+mod limits;
 mod machine;
 mod memory;
 mod neighbours;
@@ -43,6 +44,7 @@ mod send;
 mod shares;
 mod slots;
 mod start;
+mod swaps;
 mod table;
 
 use std::path::PathBuf;
@@ -157,6 +159,10 @@ enum Subject {
     Slots(slots::SlotsArgs),
     /// Two tenants of a queue, one with very many messages
     Fair(fair::FairArgs),
+    /// How much of a rate is used by hosts that are killed
+    Limits(limits::LimitsArgs),
+    /// What messages feel of handlers that are replaced
+    Swaps(swaps::SwapsArgs),
 }
 
 impl Subject {
@@ -178,6 +184,8 @@ impl Subject {
             Self::Shares(args) => shares::measure(args, common, table),
             Self::Slots(args) => slots::measure(args, common, table),
             Self::Fair(args) => fair::measure(args, common, table),
+            Self::Limits(args) => limits::measure(args, common, table),
+            Self::Swaps(args) => swaps::measure(args, common, table),
         }
     }
 }

@@ -1,0 +1,159 @@
+//! What messages feel of handlers that are replaced: how late they are with swaps among them, and without.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use dqhost::message::Due;
+use dqhost::store::BATCH_MAX;
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::Common;
+use crate::parts::{QUEUE, float, message, now_us, quantile, queue, runtime};
+use crate::place::{Place, StoreKind};
+use crate::punctual::{Run, runs_of};
+use crate::support::{Host, PATIENCE, dqhost, guest, with_hangups};
+use crate::table::{Measure, Table};
+
+/// Time to send everything before the first is due.
+const LEAD: Duration = Duration::from_secs(5);
+
+/// No message waits longer for a swap.
+const WAIT_MAX_MS: f64 = 50.0;
+
+#[derive(Debug, Args)]
+pub(crate) struct SwapsArgs {
+    /// Messages in a second
+    #[arg(long, value_name = "N", default_value_t = 2000)]
+    rate: u64,
+    /// How long messages are due
+    #[arg(long, value_name = "SECONDS", default_value_t = 20)]
+    seconds: u64,
+    /// Swaps in that time; one file in ten is no handler
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    swaps: u32,
+}
+
+/// A build of the handler of its own, in one step.
+fn put(folder: &Path, number: u32) -> PathBuf {
+    let (new, path) = (folder.join("new"), folder.join("handler.wasm"));
+    let mut component = fs::read(guest("punctual")).unwrap();
+    // A custom section: its number, its length, the length of its name, its name, what it holds.
+    component.extend([0, 9, 4]);
+    component.extend(b"swap");
+    component.extend(number.to_le_bytes());
+    fs::write(&new, component).unwrap();
+    fs::rename(new, &path).unwrap();
+    path
+}
+
+/// Swaps until so many are done, spread over the time, or until it is over.
+fn swap(folder: &Path, host: &mut Host, args: &SwapsArgs, is_over: &AtomicBool) -> usize {
+    let every = Duration::from_secs(args.seconds) / args.swaps;
+    let (start, mut refused) = (Instant::now(), 0);
+    let mut done = 0;
+    for number in 1..=args.swaps {
+        std::thread::sleep((every * number).saturating_sub(start.elapsed()));
+        if is_over.load(SeqCst) {
+            break;
+        }
+        if number.is_multiple_of(10) {
+            fs::write(folder.join("handler.wasm"), "not a component").unwrap();
+            host.signal(Signal::HUP);
+            refused += 1;
+            host.wait_for_count("the old handler goes on", refused);
+        }
+        put(folder, number);
+        host.signal(Signal::HUP);
+        done += 1;
+        host.wait_for_count("the handler was replaced", done);
+    }
+    done
+}
+
+/// Sends messages with due times at an even rate, and waits until all are handled.
+async fn pass(place: &Place, args: &SwapsArgs) {
+    let (store, queue) = (place.store().await, queue(QUEUE));
+    let start = Instant::now();
+    let count = args.rate * args.seconds;
+    let lead_ms = u64::try_from(LEAD.as_millis()).unwrap();
+    let first_ms = u64::try_from(now_us() / 1000).unwrap() + lead_ms;
+    let all: Vec<_> = (0..count)
+        .map(|n| message(Due::At(first_ms + n * 1000 / args.rate)))
+        .collect();
+    for batch in all.chunks(BATCH_MAX) {
+        store.send(&queue, batch).await.unwrap();
+    }
+    assert!(start.elapsed() < LEAD, "the sends took too long");
+    let last = start + LEAD + Duration::from_secs(args.seconds);
+    tokio::time::sleep_until(last.into()).await;
+    while store.counts(&queue).await.unwrap().totals.acked < count {
+        assert!(last.elapsed() < PATIENCE, "messages are missing");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// How late each message was, in milliseconds, and how many swaps there were.
+fn lateness(place: &Place, args: &SwapsArgs, swaps: bool) -> (Vec<f64>, usize) {
+    let folder = TempDir::new().unwrap();
+    let handler = put(folder.path(), 0).display().to_string();
+    let head = ["--handler", &handler, "--slots", "64"];
+    let command = dqhost(
+        Some(place.address()),
+        &[&head[..], &place.host_args()].concat(),
+    );
+    let mut host = Host::start_command(with_hangups(&command));
+    host.wait_for("serving", |_| true);
+    let is_over = AtomicBool::new(false);
+    let done = std::thread::scope(|threads| {
+        let swapping = threads.spawn(|| {
+            if swaps {
+                std::thread::sleep(LEAD);
+                swap(folder.path(), &mut host, args, &is_over)
+            } else {
+                0
+            }
+        });
+        runtime().block_on(pass(place, args));
+        is_over.store(true, SeqCst);
+        swapping.join().unwrap()
+    });
+    let runs: Vec<Run> = runs_of(host);
+    let count = usize::try_from(args.rate * args.seconds).unwrap();
+    let mut ids: Vec<&str> = runs.iter().map(|run| run.id.as_str()).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!((runs.len(), ids.len()), (count, count), "runs, messages");
+    let late = |run: &Run| float(run.late_us.unwrap().max(0).unsigned_abs()) / 1000.0;
+    (runs.iter().map(late).collect(), done)
+}
+
+pub(crate) fn measure(args: &SwapsArgs, common: &Common, table: &mut Table) {
+    let rounds = common.rounds(3);
+    let stores = common.stores(&[StoreKind::Redis, StoreKind::File]);
+    for round in 1..=rounds {
+        table.round(round, rounds);
+        for &kind in &stores {
+            for swaps in [false, true] {
+                let place = Place::start(kind, common);
+                let (mut late, done) = lateness(&place, args, swaps);
+                let words = if swaps { "with swaps" } else { "without" };
+                let goal = Some(WAIT_MAX_MS).filter(|_| swaps);
+                for (what, percent, goal) in
+                    [("p50", 50, None), ("p99", 99, None), ("most", 100, goal)]
+                {
+                    let name = format!("{kind}, {words}, {what}");
+                    let sample = quantile(&mut late, percent);
+                    table.add(&name, Measure::of("ms").at_most(goal), sample);
+                }
+                if swaps {
+                    let name = format!("{kind}, handlers replaced");
+                    table.add(&name, Measure::of("swaps"), float(done));
+                }
+            }
+        }
+    }
+}
