@@ -28,9 +28,10 @@
 -- Returns {us until the next call has something to do, 1 when there is more to sort, 0 when nothing is set
 -- aside, what `ready_to_unack` answers}.
 -- Start-time fair queueing (Goyal, Vin and Cheng 1996). The key whose next message starts first is next; each
--- message puts its key back by STEP, divided by the weight of the key. A key that comes back from idleness starts at the virtual time, or where
--- it left off if that is later. The virtual time is the start of what went last. It also goes on by one for
--- each message, so that keys that come and go for ever do not keep those with a start behind them waiting.
+-- message puts its key back by STEP, divided by the weight of the key. A key that comes back from idleness
+-- starts at the virtual time, or where it left off if that is later. The virtual time is the start of what went
+-- last. It also goes on by one for each message, so that keys that come and go for ever do not keep those with a
+-- start behind them waiting.
 -- The key that has most stays in ready, and the few of others are taken out from between (the run). So a
 -- queue with one large key is not written anew. If there are too many others, all are set aside.
 -- Crash safety: what is set aside is pending, due in 60 to 90 s, and put off while hosts call this. So all
@@ -103,7 +104,8 @@ local function without_others()
     return
   end
   local starts = redis.call('ZRANGE', turns, 0, 1, 'WITHSCORES')
-  if #starts ~= 2 or starts[1] ~= digest or tonumber(starts[2]) ~= virtual + STEP then return end
+  local step = steps[digest] or STEP
+  if #starts ~= 2 or starts[1] ~= digest or tonumber(starts[2]) ~= virtual + step then return end
   local function are_of_one(ids)
     local texts, ours = redis.call('HMGET', headers, unpack(ids))
     for i = 1, #ids do
@@ -138,7 +140,7 @@ local function without_others()
   end
   local texts = are_of_one(ids)
   if not texts then return end
-  local reserved = to_unack(ids, {room, 0}, held, 14, 8, texts)
+  local reserved = to_unack(ids, {room, 0}, held, 14, 9, texts)
   went(room)
   number = number + more - room
   redis.call('SET', KEYS[14], string.format('%s:%.0f:%s', digest, number, newest))

@@ -155,7 +155,8 @@ async fn schedules_tick(store: &dyn dqhost::store::Store) {
         may_overlap: false,
     };
     for paused in [true, false] {
-        let set = store.set_schedule_paused(&queue(), "s", paused);
+        let queue = queue();
+        let set = store.set_schedule_paused(&queue, "s", paused);
         set.await.unwrap();
     }
     let ticks = [tick(), tick()];

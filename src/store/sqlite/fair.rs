@@ -153,6 +153,12 @@ impl Fair<'_, '_> {
         Ok(())
     }
 
+    /// So far a message of this key puts it back.
+    fn step_of(&self, key: &str) -> i64 {
+        let weight = i64::from(self.weights.of(key));
+        (STEP + weight / 2) / weight
+    }
+
     fn choose(&mut self) -> Result<(), Failure> {
         while self.deliveries.len() < self.room {
             let mut first_two: Vec<(String, i64)> = self
@@ -200,8 +206,7 @@ impl Fair<'_, '_> {
         (mut start, stop): (i64, i64),
     ) -> Result<(), Failure> {
         let began = self.deliveries.len();
-        let weight = i64::from(self.weights.of(key));
-        let step = (STEP + weight / 2) / weight;
+        let stride = self.step_of(key);
         while self.deliveries.len() < self.room && (self.deliveries.len() == began || start < stop)
         {
             let Some(candidate) = self.next_of(key, group)? else {
@@ -214,8 +219,8 @@ impl Fair<'_, '_> {
             let delivery = deliver::take(self.tx, seq, from, self.lease_end)?;
             self.deliveries.push(delivery);
             let on = start.max(self.virtual_now.saturating_add(1));
-            self.virtual_now = on.min(start.saturating_add(step));
-            start = start.saturating_add(step);
+            self.virtual_now = on.min(start.saturating_add(stride));
+            start = start.saturating_add(stride);
         }
         if self.deliveries.len() > began {
             self.set_start(key, start)?;

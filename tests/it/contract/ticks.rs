@@ -26,7 +26,8 @@ async fn ask(store: &dyn Store, numbers: &[u64], may_overlap: bool) -> Vec<TickS
 }
 
 async fn pause(store: &dyn Store, schedule: &str, paused: bool) {
-    let set = store.set_schedule_paused(&queue(), schedule, paused);
+    let queue = queue();
+    let set = store.set_schedule_paused(&queue, schedule, paused);
     set.await.unwrap();
 }
 

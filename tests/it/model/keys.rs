@@ -196,7 +196,7 @@ impl<W: World> Run<'_, W> {
         };
         let least = allowed(&self.keys, self.mode, self.world.now_ms());
         let waited: [bool; KEYS] = std::array::from_fn(|key| !self.keys[key].waiting.is_empty());
-        let wanted = |max| Reservation {
+        let at_most = |max| Reservation {
             max,
             lease: LEASE,
             first: First::Ready,
@@ -209,10 +209,10 @@ impl<W: World> Run<'_, W> {
             }
             let advanced = self.store.advance(&self.queue).await;
             advanced.map_err(|error| error.to_string())?;
-            let wanted = wanted(max - deliveries.len());
+            let reservation = at_most(max - deliveries.len());
             let reserved = self
                 .store
-                .reserve_limited(&self.queue, wanted, &self.limits);
+                .reserve_limited(&self.queue, reservation, &self.limits);
             let reserved = reserved.await.map_err(|error| error.to_string())?;
             deliveries.extend(reserved.deliveries);
             self.pass(LOOK_AFTER).await;

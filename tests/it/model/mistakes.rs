@@ -145,8 +145,7 @@ impl SendMessages for Mistaken {
         let is_tick = !messages[0].dedup_window.is_zero();
         if self.makes(Mistake::TickLost) && is_tick {
             let id = messages[0].id.clone();
-            let due_at_ms = None;
-            return Ok(vec![Sent { id, due_at_ms }]);
+            return Ok(vec![Sent::new(id, None)]);
         }
         if self.makes(Mistake::TickTwice) && is_tick {
             messages[0].dedup_window = Duration::ZERO;

@@ -158,8 +158,8 @@ fn replacements_lose_nothing(store: &str, (times, by): (u32, By)) {
             let mut sent = 0;
             while !is_over.load(Ordering::SeqCst) {
                 let lines = "{\"payload\": \"20\"}\n".repeat(100);
-                let send = dqhost(Some(store), &["send", "--ndjson"]);
-                expect(feed(send, lines.as_bytes()), 0);
+                let command = dqhost(Some(store), &["send", "--ndjson"]);
+                expect(feed(command, lines.as_bytes()), 0);
                 sent += 100;
             }
             sent

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use dqhost::schedule::{Missed, Schedule, Timing};
+use dqhost::schedule::{Missed, Overlap, Schedule, Timing};
 use jiff::{SignedDuration, Timestamp};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -147,6 +147,7 @@ fn schedule() -> Schedule {
         missed: Missed::All(1000),
         catch_up: CATCH_UP,
         since: None,
+        overlap: Overlap::Run,
         payload: String::new(),
         headers: Vec::new(),
         retries: 1000,

@@ -4,7 +4,7 @@
 use rusqlite::params;
 
 use super::sorting::{LOOKS_MAX, RUN};
-use super::{AT_ONCE, Fair, InTurn, LOOK_IN, STEP};
+use super::{AT_ONCE, Fair, InTurn, LOOK_IN};
 use crate::message::{Delivery, State};
 use crate::store::common::headers;
 use crate::store::sqlite::error::Failure;
@@ -63,7 +63,7 @@ impl Fair<'_, '_> {
             .prepare_cached("SELECT key, start_at FROM fair_keys WHERE queue = ?1 LIMIT 2")?
             .query_map([self.tx.row.id], |row| Ok((text(row, 0)?, row.get(1)?)))?
             .collect::<rusqlite::Result<_>>()?;
-        let start = self.virtual_now.saturating_add(STEP);
+        let start = self.virtual_now.saturating_add(self.step_of(key));
         Ok(starts == [(key.to_owned(), start)])
     }
 
