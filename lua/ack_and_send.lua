@@ -31,29 +31,12 @@
 -- include: place
 -- include: expiry
 -- include: enqueue
+-- include: targets
 local result, done, payloads = handled({ARGV[1]}, {ARGV[2]}, {ARGV[3]})
 if #done == 0 then return result end
 
 -- All queues are looked at before the first is written to.
-local seen, queues, looks = {[KEYS[8]] = true}, {}, 0
-local key, argument = 9, 4
-while argument <= #ARGV do
-  local to = {
-    pending = KEYS[key], ready = KEYS[key + 1], counts = KEYS[key + 2],
-    headers = KEYS[key + 3], stats = KEYS[key + 4], dedup = KEYS[key + 5],
-    attempts = KEYS[key + 6], due = KEYS[key + 7], history = KEYS[key + 8],
-    unack = KEYS[key + 9], retry = KEYS[key + 10], garbage = KEYS[key + 11],
-    moving = KEYS[key + 12],
-  }
-  to.place_of = function(id)
-    looks = looks + 1
-    return looks > 20 and 'live' or place_of(to, id)
-  end
-  local channel, number = ARGV[argument], tonumber(ARGV[argument + 1])
-  queues[#queues + 1] = {new = incoming(to, key + 13, argument + 2, number, seen), channel = channel}
-  key, argument = key + 13 + number, argument + 2 + number * 7
-end
-
+local queues = incoming_each(9, 4, {[KEYS[8]] = true})
 for _, to in ipairs(queues) do enqueue(to.new, to.channel) end
 remove(done, payloads)
 return result

@@ -89,6 +89,7 @@ mod steer;
 mod store_args;
 mod table;
 mod token;
+mod topic;
 mod traces;
 mod up;
 mod watched;
@@ -215,6 +216,11 @@ enum Command {
     /// A module without bindings of its own world is taken for one of `dqhost wit`. The exit code is 4 if
     /// the file is none that can become a handler.
     Component(component::ComponentArgs),
+    /// Subscribe queues to topics
+    ///
+    /// `dqhost send --topic NAME` puts a copy of a message into each queue that has subscribed.
+    #[command(subcommand)]
+    Topic(topic::TopicCommand),
     /// Serve the HTTP API without handling messages
     ///
     /// `dqhost up --listen ADDR` serves it beside a host.
@@ -366,6 +372,7 @@ async fn dispatch(
         Some(Command::Component(args)) => component::component(&args),
         Some(Command::Serve(args)) => serve::serve(args, sockets).await,
         Some(Command::Token(command)) => token::token(command),
+        Some(Command::Topic(command)) => topic::run(command).await,
         Some(Command::Top(args)) => screen::top(args, config.look(&[])).await,
         Some(Command::Keys(_)) => keys::keys(config),
         Some(Command::Completions(args)) => completions::completions(&args),

@@ -52,6 +52,7 @@ mod server;
 mod timed;
 mod tls;
 mod tokens;
+mod topics;
 mod webhooks;
 
 /// What the API works with.
@@ -191,6 +192,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/queues/{queue}/pause", post(queues::pause))
         .route("/queues/{queue}/resume", post(queues::resume))
         .route("/queues/{queue}/messages", get(list::list).post(send::send))
+        .route("/topics/{topic}/messages", post(topics::send))
         .route("/queues/{queue}/webhooks", post(webhooks::receive))
         .route("/queues/{queue}/messages/{id}", get(get::get))
         .route(

@@ -9,8 +9,10 @@ use sha2::{Digest, Sha256};
 
 pub mod expiry;
 pub mod repeat;
+pub mod topic;
 
 pub use repeat::{OnRepeat, SendOutcome, Sent};
+pub use topic::TopicName;
 
 /// The longest payload that is accepted unless the sender's setting says otherwise, in bytes.
 pub const PAYLOAD_MAX_DEFAULT: usize = 256 * 1024;

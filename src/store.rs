@@ -34,6 +34,7 @@ mod schedule;
 pub mod sqlite;
 mod ticks;
 mod timing;
+mod topics;
 mod traits;
 
 pub use self::due::{DUE_SPANS_MAX, DueAhead, DueSpan};
@@ -60,6 +61,7 @@ pub use self::retention::Retention;
 pub(crate) use self::schedule::Schedule;
 pub use self::ticks::{ScheduleState, Tick, TickSent};
 pub use self::timing::{RequestCount, count_requests, requests};
+pub use self::topics::{TopicSent, Topics};
 pub use self::traits::{
     Advance, AuditQueues, Deliver, Discover, Hosts, Inspect, Manage, SendMessages, SendTicks,
     Settle, Store, Transfer,
@@ -68,6 +70,7 @@ pub use self::traits::{
 /// All traits of a store, for `use dqhost::store::prelude::*`.
 pub mod prelude {
     pub use super::events::Events;
+    pub use super::topics::Topics;
     pub use super::traits::{
         Advance, AuditQueues, Deliver, Discover, Hosts, Inspect, Manage, SendMessages, SendTicks,
         Settle, Store, Transfer,

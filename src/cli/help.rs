@@ -29,6 +29,7 @@ Handle:
   new, dev, wit, push     Make a handler; try each save; its interface; push it
 Send:
   send                    Send messages: text, files, or a message a line
+  topic list  topic subscribe  topic unsubscribe   Send to several queues
   serve                   Serve the HTTP API without handling messages
   token new               Make a token for the HTTP API
 Look:
@@ -40,8 +41,7 @@ Steer:
   pause, resume, purge    Pause or resume a queue; remove its waiting messages
   cancel, reschedule      Cancel waiting messages; change when they are due
   dead try                Run dead letters through another handler
-  dead redrive            Send dead letters again
-  dead delete             Delete dead letters
+  dead redrive  dead delete   Send dead letters again; delete them
 Settings:
   config show             Show every setting, and where it comes from
   config check  config schema  Check dqhost.toml; print its JSON schema

@@ -7,9 +7,9 @@
 use anyhow::Context;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 
-use super::{Exit, print};
+use super::Exit;
+use super::topic::{Answer, Target, print_answers};
 use crate::format::line::{Defaults, line_max, parse};
-use crate::message::{QueueName, Sent};
 use crate::store::{BATCH_MAX, Store};
 use crate::text::printable;
 
@@ -18,7 +18,7 @@ use crate::text::printable;
 pub(super) async fn send(
     input: impl AsyncRead + Unpin,
     store: &dyn Store,
-    queue: &QueueName,
+    target: &Target,
     defaults: &Defaults,
     json: bool,
 ) -> anyhow::Result<Exit> {
@@ -49,13 +49,13 @@ pub(super) async fn send(
         // What is in flight goes out before the next read may wait for input.
         let may_wait = ended || !reader.buffer().contains(&b'\n');
         if batch.len() >= BATCH_MAX || (may_wait && !batch.is_empty()) {
-            let accepted = store.send(queue, &batch).await.with_context(|| {
+            let accepted = target.send(store, &batch).await.with_context(|| {
                 format!(
                     "{sent} messages were accepted before; of those up to line {number} that \
                      came after them, some may have been"
                 )
             })?;
-            sent += accepted.len() as u64;
+            sent += batch.len() as u64;
             if printing {
                 printing = print_all(&accepted, json)?;
             }
@@ -73,14 +73,11 @@ pub(super) async fn send(
 }
 
 /// Prints the answers. False when nobody reads them any more, which is no reason to stop sending.
-fn print_all(accepted: &[Sent], json: bool) -> std::io::Result<bool> {
-    for sent in accepted {
-        match print::sent(sent, json) {
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(false),
-            other => other?,
-        }
+fn print_all(accepted: &[Answer], json: bool) -> std::io::Result<bool> {
+    match print_answers(accepted, json) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+        other => other.map(|()| true),
     }
-    Ok(true)
 }
 
 /// A line was passed over because of its length.

@@ -2,13 +2,13 @@
 
 use std::io::{self, Write};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::time::rfc3339;
 use crate::control::ended_text;
 use crate::format::json;
 use crate::format::message::outcome_text;
-use crate::message::{Attempt, HistoryEntry, Record, Sent, State};
+use crate::message::{Attempt, HistoryEntry, QueueName, Record, Sent, State};
 use crate::store::{End, Ended};
 use crate::text::{payload, printable};
 
@@ -21,16 +21,32 @@ pub(super) fn json_line(value: &Value) -> io::Result<()> {
     writeln!(io::stdout().lock(), "{}", json::text(value))
 }
 
-/// The answer to one message sent.
-pub(super) fn sent(sent: &Sent, as_json: bool) -> io::Result<()> {
+/// The answer to one message sent, or to one copy of it, whose queue is named. The id is printed once.
+pub(super) fn sent(
+    sent: &Sent,
+    queue: Option<&QueueName>,
+    is_first: bool,
+    as_json: bool,
+) -> io::Result<()> {
     if as_json {
-        return json_line(&json::sent(sent));
+        let mut answer = json::sent(sent);
+        if let Some(queue) = queue {
+            answer["queue"] = json!(queue);
+        }
+        return json_line(&answer);
     }
     let id = printable(sent.id.as_str());
     if let Some(what) = outcome_text(sent.outcome) {
-        tell!("{id} {what}");
+        if let Some(queue) = queue {
+            tell!("{id} {what} ({queue})");
+        } else {
+            tell!("{id} {what}");
+        }
     }
-    writeln!(io::stdout().lock(), "{id}")
+    if is_first {
+        writeln!(io::stdout().lock(), "{id}")?;
+    }
+    Ok(())
 }
 
 /// One line of a list.

@@ -12,10 +12,11 @@ use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 
 use super::open::Missing;
-use super::{Exit, QueueArg, StoreArgs, Usage, lines, log, number, open, payload, print, time};
+use super::topic::{Target, print_answers};
+use super::{Exit, QueueArg, StoreArgs, Usage, lines, log, number, open, payload, time};
 use crate::format::line::Defaults;
 use crate::format::message::{Repeats, expiring, with_key};
-use crate::message::{Due, NewMessage, PAYLOAD_MAX_DEFAULT, RETRIES_MAX};
+use crate::message::{Due, NewMessage, PAYLOAD_MAX_DEFAULT, RETRIES_MAX, TopicName};
 use crate::text::{cut, shell_word};
 
 /// Bytes of a payload without quotes that the advice to quote it repeats.
@@ -131,6 +132,16 @@ pub(super) struct SendArgs {
     message: MessageArgs,
     #[command(flatten)]
     queue: QueueArg,
+    /// Send a copy to each queue of this topic
+    ///
+    /// All of them get it, or none. `dqhost topic subscribe` adds a queue.
+    #[arg(
+        long,
+        value_name = "NAME",
+        conflicts_with = "queue",
+        hide_short_help = true
+    )]
+    topic: Option<TopicName>,
     /// Send a message for each line of stdin or @FILE
     ///
     /// A line is a JSON object: {"payload": ..., "in": "5s", "at": ..., "retries": 3, "headers": {...},
@@ -185,6 +196,14 @@ pub(super) async fn send(args: SendArgs) -> anyhow::Result<Exit> {
     log::to_stderr("warn", false)?;
     let message = args.message;
     message.check_words().map_err(Usage)?;
+    let target = match args.topic {
+        Some(_) if message.repeats().change() => {
+            let why = "--replace and --extend are for one queue, and a topic may have several";
+            return Err(Usage(why.to_owned()).into());
+        }
+        Some(topic) => Target::Topic(topic),
+        None => Target::Queue(args.queue.queue),
+    };
     if args.ndjson {
         let source = message.payload.as_deref().unwrap_or("-");
         let source = payload::source(source)?.ok_or_else(|| {
@@ -203,22 +222,14 @@ pub(super) async fn send(args: SendArgs) -> anyhow::Result<Exit> {
             expires_in: message.expires_in,
             max_payload: message.max_payload,
         };
-        return lines::send(
-            source.input,
-            &*store,
-            &args.queue.queue,
-            &defaults,
-            args.json,
-        )
-        .await;
+        return lines::send(source.input, &*store, &target, &defaults, args.json).await;
     }
     let text = message.payload.as_deref().ok_or_else(no_payload)?;
     let bytes = payload::read(text, message.max_payload).await?;
     let message = message.message(bytes).map_err(Usage)?;
     let store = open::store(&args.store, Missing::Make).await?;
-    for sent in store.send(&args.queue.queue, &[message]).await? {
-        print::sent(&sent, args.json)?;
-    }
+    let answers = target.send(&*store, &[message]).await?;
+    print_answers(&answers, args.json)?;
     Ok(Exit::Done)
 }
 

@@ -9,7 +9,7 @@ use axum::http::request::Parts;
 use super::guard::{Client, Holder};
 use super::problem::Problem;
 use super::tokens::{Grant, Role, Tokens};
-use crate::message::{MessageId, QueueName};
+use crate::message::{MessageId, QueueName, TopicName};
 use crate::text::printable;
 
 /// What a request needs to be allowed.
@@ -136,6 +136,35 @@ impl<N: Need, S: Send + Sync> FromRequestParts<S> for OfQueue<N> {
             )));
         }
         Ok(Self { queue, allowed })
+    }
+}
+
+/// A topic, with which the client may do this if it may with its queues.
+pub(super) struct OfTopic<N> {
+    pub topic: TopicName,
+    allowed: Allowed<N>,
+}
+
+impl<N: Need> OfTopic<N> {
+    /// Whether the client may do it with this queue of the topic.
+    pub(super) fn covers(&self, queue: &QueueName) -> bool {
+        self.allowed.covers(queue)
+    }
+}
+
+impl<N: Need, S: Send + Sync> FromRequestParts<S> for OfTopic<N> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let allowed = Allowed::<N>::from_request_parts(parts, state).await?;
+        let topic = names(parts, state)
+            .await?
+            .remove("topic")
+            .unwrap_or_default();
+        let topic: TopicName = topic
+            .parse()
+            .map_err(|error| Problem::bad_request(format!("{error}")))?;
+        Ok(Self { topic, allowed })
     }
 }
 

@@ -7,7 +7,7 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{Modify, OpenApi};
 
 use super::{
-    answer, events, get, health, list, messages, metrics, queues, schemas, send, webhooks,
+    answer, events, get, health, list, messages, metrics, queues, schemas, send, topics, webhooks,
 };
 
 #[derive(OpenApi)]
@@ -19,6 +19,7 @@ use super::{
     ),
     paths(
         send::send,
+        topics::send,
         webhooks::receive,
         list::list,
         get::get,
@@ -68,7 +69,7 @@ impl Modify for Names {
                 continue;
             };
             match parameter.name.as_str() {
-                "queue" => schema.pattern = Some("^[A-Za-z0-9._-]{1,64}$".to_owned()),
+                "queue" | "topic" => schema.pattern = Some("^[A-Za-z0-9._-]{1,64}$".to_owned()),
                 "state" => schema.enum_values = Some(list::STATES.map(Into::into).to_vec()),
                 _ => {}
             }

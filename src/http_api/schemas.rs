@@ -55,6 +55,29 @@ pub(super) struct Sent {
     outcome: Option<String>,
 }
 
+/// What became of messages that were sent to a topic.
+#[derive(ToSchema)]
+pub(super) struct TopicSent {
+    topic: String,
+    /// For each message a copy in each queue, message by message.
+    copies: Vec<TopicCopy>,
+}
+
+/// A copy of a message that was sent to a topic.
+#[derive(ToSchema)]
+pub(super) struct TopicCopy {
+    /// The queue that has it.
+    queue: String,
+    /// The id of the message, the same in each queue.
+    id: String,
+    /// Unix milliseconds. Null if it is a repeat and nothing was done.
+    due_at_ms: Option<u64>,
+    /// The same in RFC 3339.
+    due_at: Option<String>,
+    /// sent or repeat.
+    outcome: String,
+}
+
 /// A message.
 #[derive(ToSchema)]
 pub(super) struct Message {

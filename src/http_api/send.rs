@@ -9,14 +9,14 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::access::{OfQueue, ToSend};
-use super::body::content_type;
+use super::body::{Received, content_type};
 use super::options::Options;
 use super::problem::Problem;
 use super::schemas::{AnyProblem, BodyProblem};
 use super::send_span::SendSpan;
 use super::{Answer, Shared, answer, schemas};
 use crate::format::{self, line, message};
-use crate::message::{NewMessage, QueueName, SendOutcome, Sent};
+use crate::message::{Headers, NewMessage, QueueName, SendOutcome, Sent};
 use crate::store::BATCH_MAX;
 
 /// The most bytes of payloads that a batch has: what a store accepts in one step.
@@ -73,36 +73,56 @@ pub(super) async fn send(
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
-    let form = Form::of(&headers)?;
-    let options = Options::read(&headers)?;
+    let (incoming, _memory) = read(&shared, &headers, body).await?;
+    match incoming {
+        Incoming::One(message) => send_one(&shared, &of.queue, *message).await,
+        Incoming::Batch(of_each, messages) => {
+            send_batch(&shared, &of.queue, &of_each, messages).await
+        }
+    }
+}
+
+/// What a request brings.
+pub(super) enum Incoming {
+    One(Box<NewMessage>),
+    /// With the headers that all of them have.
+    Batch(Headers, Vec<NewMessage>),
+}
+
+/// The messages of a request with the memory that its body holds, or why no host would take one of them.
+pub(super) async fn read(
+    shared: &Shared,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<(Incoming, Received), Problem> {
+    let form = Form::of(headers)?;
+    let options = Options::read(headers)?;
     let max = match form {
         Form::Payload => shared.max_payload,
         Form::Json | Form::Lines => shared.body_max(),
     };
-    let body = shared.bodies.read(body, max).await?;
-    match form {
-        Form::Payload => {
-            let message = options.message(body.bytes)?;
-            send_one(&shared, &of.queue, checked(&shared, message)?).await
-        }
+    let mut body = shared.bodies.read(body, max).await?;
+    let message = match form {
+        Form::Payload => options.message(std::mem::take(&mut body.bytes))?,
         Form::Json if body.bytes.trim_ascii_start().starts_with(b"[") => {
             let messages: Vec<&RawValue> =
                 serde_json::from_slice(&body.bytes).map_err(|error| {
                     Problem::bad_request(format!("it is not a JSON array: {error}"))
                 })?;
             let messages = messages.iter().map(|message| message.get().as_bytes());
-            send_batch(&shared, &of.queue, options, messages).await
+            let batch = parse_batch(shared, &options, messages)?;
+            return Ok((Incoming::Batch(options.headers().clone(), batch), body));
         }
-        Form::Json => {
-            let message = options.parse(&body.bytes).map_err(Problem::bad_request)?;
-            send_one(&shared, &of.queue, checked(&shared, message)?).await
-        }
+        Form::Json => options.parse(&body.bytes).map_err(Problem::bad_request)?,
         Form::Lines => {
             let lines = body.bytes.split(|byte| *byte == b'\n');
             let lines = lines.filter(|line| !line.trim_ascii().is_empty());
-            send_batch(&shared, &of.queue, options, lines).await
+            let batch = parse_batch(shared, &options, lines)?;
+            return Ok((Incoming::Batch(options.headers().clone(), batch), body));
         }
-    }
+    };
+    let message = checked(shared, message)?;
+    Ok((Incoming::One(Box::new(message)), body))
 }
 
 /// Refuses what no host would take.
@@ -171,15 +191,14 @@ async fn check_repeat(
     Ok(())
 }
 
-/// Sends all of these messages in one step, or none if any of them is wrong.
-async fn send_batch<'b>(
+/// Sends all of these messages in one step.
+async fn send_batch(
     shared: &Shared,
     queue: &QueueName,
-    options: Options,
-    messages: impl Iterator<Item = &'b [u8]>,
+    of_each: &Headers,
+    mut batch: Vec<NewMessage>,
 ) -> Answer {
-    let mut batch = parse_batch(shared, &options, messages)?;
-    let span = SendSpan::begin(&shared.spans, queue, options.headers(), &mut batch);
+    let span = SendSpan::begin(&shared.spans, queue, of_each, &mut batch);
     let answer = send_these(shared, queue, &batch).await;
     if let Some(span) = span {
         span.end(&answer);

@@ -58,6 +58,16 @@ pub(super) fn send_steps(messages: &[NewMessage]) -> Vec<&[NewMessage]> {
     steps(messages, |message| message.payload.len())
 }
 
+/// The steps of a send to a topic with so many queues: the copies in all are within what one step of a send
+/// takes, unless those of one message have more.
+pub(super) fn topic_steps(messages: &[NewMessage], queues: usize) -> Vec<&[NewMessage]> {
+    // So much each at least, so that a step has no more than BATCH_MAX copies.
+    let least = STEP_BYTES_MAX / BATCH_MAX;
+    steps(messages, |message| {
+        message.payload.len().max(least).saturating_mul(queues)
+    })
+}
+
 /// The steps of an import.
 pub(super) fn import_steps(records: &[Record]) -> Vec<&[Record]> {
     steps(records, |record| {
@@ -207,6 +217,20 @@ mod tests {
         let sizes: Vec<usize> = send_steps(&heavy).iter().map(|step| step.len()).collect();
         assert_eq!(sizes, [2, 2, 1]);
         assert!(send_steps(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_send_to_a_topic_is_cut_by_all_of_its_copies() {
+        let sizes = |messages: &[NewMessage], queues| -> Vec<usize> {
+            let steps = topic_steps(messages, queues);
+            steps.iter().map(|step| step.len()).collect()
+        };
+        let light = vec![NewMessage::new("x"); 25];
+        assert_eq!(sizes(&light, 1), [25]);
+        assert_eq!(sizes(&light, 100), [10, 10, 5]);
+        let heavy = vec![NewMessage::new(vec![0; STEP_BYTES_MAX / 4]); 3];
+        assert_eq!(sizes(&heavy, 2), [2, 1]);
+        assert_eq!(sizes(&heavy, 100), [1, 1, 1]);
     }
 
     fn ack_of(count: usize, size: usize) -> (Claim, Settlement) {

@@ -52,6 +52,7 @@ mod send;
 mod server_info;
 mod settle;
 mod ticks;
+mod topics;
 mod transfer;
 mod transport;
 mod wake;

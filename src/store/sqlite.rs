@@ -46,6 +46,7 @@ mod send;
 mod settle;
 mod thread;
 mod ticks;
+mod topics;
 mod transaction;
 mod transfer;
 mod turn;

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use super::{
     Advanced, Audit, AuditReport, Cancelled, Counts, Discovered, DueAhead, Ended, Events, HostInfo,
     LimitedReservation, Limits, Overview, Page, PageEnd, Redrive, Redriven, Rescheduled,
-    Reservation, Retention, SeenHost, Settled, Settlement, StoreResult, Subscription,
+    Reservation, Retention, SeenHost, Settled, Settlement, StoreResult, Subscription, Topics,
 };
 use crate::message::{Claim, Delivery, Due, MessageId, NewMessage, QueueName, Record, Sent, State};
 
@@ -34,6 +34,7 @@ pub trait Store:
     + Transfer
     + AuditQueues
     + Events
+    + Topics
 {
 }
 
@@ -50,6 +51,7 @@ impl<T> Store for T where
         + Transfer
         + AuditQueues
         + Events
+        + Topics
 {
 }
 

@@ -26,6 +26,7 @@ mod send;
 pub(crate) mod settle;
 mod ticks;
 pub(crate) mod tools;
+mod topics;
 mod transfer;
 
 use settle::outbox;
@@ -215,6 +216,13 @@ macro_rules! contract {
                 ticks: a_tick_is_one_message_whoever_sends_it,
                 ticks: nothing_is_sent_of_a_paused_schedule,
                 ticks: a_tick_is_skipped_until_the_last_one_has_ended,
+                topics: a_queue_subscribes_once_and_until_it_ends_that,
+                topics: each_queue_of_a_topic_has_a_copy_and_no_other_queue,
+                topics: a_topic_without_queues_takes_nothing,
+                topics: a_repeat_to_a_topic_goes_where_it_is_missing,
+                topics: many_messages_to_many_queues_are_accepted_in_order,
+                topics: a_topic_has_so_many_queues_and_no_more,
+                topics: a_message_to_a_topic_changes_no_other,
                 audit: an_audit_of_what_is_right_finds_nothing_and_changes_nothing,
                 transfer: what_leaves_is_out_of_reach_until_it_has_gone,
                 transfer: what_arrives_is_out_of_reach_until_it_has_come,

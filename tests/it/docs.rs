@@ -244,6 +244,25 @@ fn the_commands_of_the_page_on_debouncing_run_and_print_what_it_shows() {
     assert_eq!(stats(&store.display().to_string(), "search")["pending"], 3);
 }
 
+#[test]
+fn the_commands_of_the_page_on_topics_run_and_print_what_it_shows() {
+    // A port that was free a moment ago.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = free.local_addr().unwrap().to_string();
+    drop(free);
+    let (empty, home) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let mut script = Script::of(include_str!("../../docs/topics.md"));
+    script.text = script.text.replace("127.0.0.1:7420", &at);
+    assert_eq!(script.shown.len(), 4);
+    script.run(empty.path(), home.path());
+    let store = home.path().join(".local/share/dqhost/dqhost.db");
+    let ledger = stats(&store.display().to_string(), "ledger");
+    assert_eq!(
+        (&ledger["pending"], &ledger["ready"]),
+        (&1.into(), &2.into())
+    );
+}
+
 /// All Markdown files of the repository.
 fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {

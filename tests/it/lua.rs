@@ -96,7 +96,7 @@ fn only_what_takes_messages_in_is_stopped_by_a_full_memory() {
     for (name, text) in scripts() {
         let flags = text.lines().next().unwrap();
         let expected = match name.as_str() {
-            "send" | "send_or_change" | "tick" | "ack_and_send" | "redrive_edited"
+            "send" | "send_or_change" | "send_to_each" | "tick" | "ack_and_send" | "redrive_edited"
             | "begin_transfer" | "import" | "keep_results" => "#!lua",
             "inspect" | "audit" | "elsewhere" | "past_retention" | "locate" => {
                 "#!lua flags=no-writes"
@@ -179,6 +179,7 @@ async fn ack_and_send_within_the_queue(store: &dyn dqhost::store::Store) {
 
     assert!(store.can_send_along(&queue(), &queue()));
     assert!(!store.can_send_along(&queue(), &other("other")));
+    topic_of_one_queue(store).await;
     send(store, "sends", Due::NOW, 3).await;
     let limits = Limits {
         rate: "1/d".parse().ok(),
@@ -243,6 +244,27 @@ async fn repeats_of_each_kind(store: &dyn dqhost::store::Store) {
     store.release(&queue(), &claims).await.unwrap();
 }
 
+/// In a cluster a topic has one queue; all is as before in the end.
+async fn topic_of_one_queue(store: &dyn dqhost::store::Store) {
+    use crate::contract::settle::outbox::other;
+    use crate::contract::tools::*;
+    use dqhost::message::{NewMessage, TopicName};
+
+    let topic: TopicName = "t".parse().unwrap();
+    assert!(store.subscribe_queue(&topic, &queue()).await.unwrap());
+    let refused = store.subscribe_queue(&topic, &other("other")).await;
+    let error = refused.unwrap_err().to_string();
+    assert!(error.contains("one hash tag only"), "{error}");
+    let message = NewMessage::new("x");
+    let sent = store
+        .send_to_topic(&topic, &[message.clone()])
+        .await
+        .unwrap();
+    assert!(sent[0].1[0].is_new());
+    store.cancel(&queue(), &[message.id]).await.unwrap();
+    assert!(store.unsubscribe_queue(&topic, &queue()).await.unwrap());
+}
+
 /// One node of a cluster, to which only the slots of these keys belong.
 fn node_with_the_slots_of(keys: &[&str]) -> RedisServer {
     let bus = free_port().to_string();
@@ -268,7 +290,7 @@ async fn scripts_touch_no_key_outside_the_slot_of_their_queue() {
     use dqhost::message::{Due, NewMessage};
     use dqhost::store::{End, Peer, Settlement};
 
-    let server = node_with_the_slots_of(&["{dp:q}", "dqhost:queues"]);
+    let server = node_with_the_slots_of(&["{dp:q}", "dqhost:queues", "dqhost:topics"]);
     let store = server.store().await;
     let headers = vec![("k".to_owned(), "v".to_owned())];
     for n in 0..6 {

@@ -67,6 +67,7 @@ mod service;
 mod settings;
 mod source;
 mod support;
+mod topics;
 mod transfer;
 mod week;
 mod with_delayqueue;

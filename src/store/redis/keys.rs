@@ -13,6 +13,9 @@ const PREFIX: &str = "dp";
 /// queue. That of another prefix has it behind a colon.
 const QUEUES: &str = "dqhost:queues";
 
+/// The set of subscriptions to topics under the usual prefix, as above.
+const TOPICS: &str = "dqhost:topics";
+
 /// The parts of a queue that hold ids of messages, as their keys end, with their types.
 pub(super) const HOLDERS: [(&str, &str); 8] = [
     ("pending", "zset"),
@@ -66,10 +69,19 @@ pub(super) struct Naming {
 impl Naming {
     /// The set of the queues that dqhost has used under this prefix.
     pub(super) fn queues(&self) -> String {
+        self.of_all(QUEUES)
+    }
+
+    /// The set of subscriptions to topics under this prefix.
+    pub(super) fn topics(&self) -> String {
+        self.of_all(TOPICS)
+    }
+
+    fn of_all(&self, name: &str) -> String {
         if self.prefix.is_default() {
-            QUEUES.to_owned()
+            name.to_owned()
         } else {
-            format!("{QUEUES}:{}", self.prefix)
+            format!("{name}:{}", self.prefix)
         }
     }
 
@@ -321,11 +333,11 @@ impl Keys {
 
     /// What is under a key, as `TYPE` says it; none for what is no key of a queue, or may be anything.
     pub(super) fn kind(key: &str) -> Option<&'static str> {
-        if key == QUEUES
-            || key
-                .strip_prefix(QUEUES)
-                .is_some_and(|rest| rest.starts_with(':'))
-        {
+        let is_of_all = |name: &str| {
+            let rest = key.strip_prefix(name);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+        };
+        if is_of_all(QUEUES) || is_of_all(TOPICS) {
             return Some("set");
         }
         let part = if key.starts_with('{') {

@@ -62,6 +62,7 @@ fn included(name: &str) -> &'static str {
         "foreign" => include_str!("../../../lua/include/foreign.lua"),
         "acked" => include_str!("../../../lua/include/acked.lua"),
         "enqueue" => include_str!("../../../lua/include/enqueue.lua"),
+        "targets" => include_str!("../../../lua/include/targets.lua"),
         "expiry" => include_str!("../../../lua/include/expiry.lua"),
         "change" => include_str!("../../../lua/include/change.lua"),
         "fail" => include_str!("../../../lua/include/fail.lua"),
@@ -135,6 +136,7 @@ scripts! {
     TICK = "tick";
     SEND_OR_CHANGE = "send_or_change";
     AFTER_RUN = "after_run";
+    SEND_TO_EACH = "send_to_each";
     LOCATE = "locate";
     PENDING_TO_READY = "pending_to_ready";
     ADOPT = "adopt";

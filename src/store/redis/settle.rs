@@ -201,8 +201,8 @@ fn codes(store: &str, answer: Value) -> StoreResult<Vec<i64>> {
     decode(store, Operation::Settle, answer)
 }
 
-/// The keys of a queue that an ack sends to, but for the payloads'.
-fn target(to: &Keys) -> [&String; 13] {
+/// The keys of a queue that a script sends to beside others, but for the payloads'.
+pub(super) fn target(to: &Keys) -> [&String; 13] {
     [
         &to.pending,
         &to.ready,

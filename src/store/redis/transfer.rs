@@ -113,7 +113,7 @@ impl Transfer for RedisStore {
 }
 
 impl RedisStore {
-    fn refused(&self, operation: Operation, reason: String) -> StoreError {
+    pub(super) fn refused(&self, operation: Operation, reason: String) -> StoreError {
         StoreError::Refused {
             store: self.name.to_string(),
             operation,

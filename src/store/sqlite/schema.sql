@@ -177,3 +177,10 @@ CREATE TABLE repeats (
   payload     BLOB NOT NULL,
   PRIMARY KEY (queue, id)
 ) STRICT;
+
+-- Queues that subscribe to topics, by name.
+CREATE TABLE topics (
+  topic TEXT NOT NULL,
+  queue TEXT NOT NULL,
+  PRIMARY KEY (topic, queue)
+) STRICT, WITHOUT ROWID;

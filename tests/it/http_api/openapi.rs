@@ -58,7 +58,7 @@ fn every_path_of_the_document_is_there_and_answers_have_the_shape_that_it_says()
             operations += 1;
         }
     }
-    assert_eq!(operations, 16);
+    assert_eq!(operations, 17);
     let sent = api.post("/queues/q/messages", &[], "x").json();
     assert_eq!(keys(&sent), properties(&document, "Sent"));
     let path = format!("/queues/q/messages/{}", sent["id"].as_str().unwrap());

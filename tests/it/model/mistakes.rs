@@ -8,13 +8,14 @@ use async_trait::async_trait;
 use dqhost::clock::ManualClock;
 use dqhost::message::{
     Claim, Delivery, Due, MessageId, NewMessage, Outgoing, QueueName, Record, Sent, State,
+    TopicName,
 };
 use dqhost::store::prelude::*;
 use dqhost::store::{
     Advanced, Audit, AuditReport, Cancelled, Counts, DueAhead, Ended, EventBuffer, EventStream,
     HostInfo, LimitedReservation, Limits, Overview, Page, Peer, Redrive, Redriven, ReportCounts,
     Rescheduled, Reservation, Retention, ScheduleState, SeenHost, Settled, Settlement, StoreResult,
-    Subscription, Tick, TickSent,
+    Subscription, Tick, TickSent, TopicSent,
 };
 
 use super::run::World;
@@ -563,6 +564,30 @@ impl AuditQueues for Mistaken {
         self.inner.audit_store(repair).await
     }
 }
+
+#[async_trait]
+impl Topics for Mistaken {
+    async fn subscribe_queue(&self, topic: &TopicName, queue: &QueueName) -> StoreResult<bool> {
+        self.inner.subscribe_queue(topic, queue).await
+    }
+
+    async fn unsubscribe_queue(&self, topic: &TopicName, queue: &QueueName) -> StoreResult<bool> {
+        self.inner.unsubscribe_queue(topic, queue).await
+    }
+
+    async fn subscriptions(&self) -> StoreResult<Vec<(TopicName, QueueName)>> {
+        self.inner.subscriptions().await
+    }
+
+    async fn send_to_topic(
+        &self,
+        topic: &TopicName,
+        messages: &[NewMessage],
+    ) -> StoreResult<TopicSent> {
+        self.inner.send_to_topic(topic, messages).await
+    }
+}
+
 struct MistakenWorld {
     inner: SqliteWorld,
     store: Arc<dyn Store>,

@@ -477,3 +477,64 @@ fn messages_of_others_do_not_stop_a_host_with_fewer_rights() {
         drop(host);
     }
 }
+
+/// The rule of a user with what the page adds for some case.
+fn with_more(server: &Server, user: &str, more: &str) -> String {
+    assert!(PAGE.contains(more), "{more}");
+    let () = server.command(
+        &["ACL", "SETUSER", user]
+            .into_iter()
+            .chain(more.split(' '))
+            .collect::<Vec<_>>(),
+    );
+    as_user(server, user)
+}
+
+fn nobody_was_refused(server: &Server) {
+    let log: Vec<redis::Value> = server.command(&["ACL", "LOG"]);
+    assert!(log.is_empty(), "{log:?}");
+}
+
+/// What the page says of repeats that change what is there.
+#[test]
+fn with_a_few_rights_more_repeats_change_what_is_there() {
+    let server = server();
+    with_more(&server, "dq-producer", "+zcard +scard +persist +lrem +srem");
+    let producer = with_more(&server, "dq-producer", "~{dp:*}:*");
+    let host = with_more(&server, "dq-host", "+hrandfield +lrem");
+    let key = ["x", "--idempotency-key", "k", "--replace"];
+    let later = [&key[..], &["--in", "1h"]].concat();
+    let path = |name: &str| guest(name).display().to_string();
+    for args in [&later[..], &key, &later, &later, &key] {
+        sent(&producer, args);
+    }
+    let reject = path("reject");
+    run(Some(&host), &["--handler", &reject, "--exit-when-empty"], 0);
+    assert_eq!(stats(&server.url(), "default")["dead"], 1);
+    let id = sent(&producer, &key);
+    // A repeat of a run that a delayqueue consumer has ended.
+    let () = server.command(&["HSET", "{dp:default}:repeats", "gone", "replace 1  3 1 0 x"]);
+    let () = server.command(&["HSET", "{dp:default}:repeats", &id, "replace 1  3 1 0 y"]);
+    let noop = path("noop");
+    let _host = Host::start(&host, &["--handler", &noop]);
+    eventually("all repeats have run", || {
+        let left: u64 = server.command(&["HLEN", "{dp:default}:repeats"]);
+        let stats = stats(&server.url(), "default");
+        let acked = stats["totals"]["acked"].as_u64();
+        (left == 0 && stats["ready"] == 0 && acked >= Some(2)).then_some(())
+    });
+    nobody_was_refused(&server);
+}
+
+/// What the page says of topics.
+#[test]
+fn with_a_few_rights_more_a_producer_sends_to_topics() {
+    let server = server();
+    let producer = with_more(&server, "dq-producer", "%R~dqhost:topics +smembers");
+    for queue in ["a", "b"] {
+        run(Some(&server.url()), &["topic", "subscribe", "t", queue], 0);
+    }
+    sent(&producer, &["x", "--topic", "t"]);
+    assert_eq!(stats(&server.url(), "b")["ready"], 1);
+    nobody_was_refused(&server);
+}

@@ -1,5 +1,5 @@
--- Schema 9: schedules that are paused, or whose ticks do not overlap; and repeats of messages that run, each of
--- which takes effect in the transaction that ends the run.
+-- Schema 9: schedules that are paused, or whose ticks do not overlap; repeats of messages that run, each of which
+-- takes effect in the transaction that ends the run; and queues that subscribe to topics.
 
 CREATE TABLE schedules (
   queue      INTEGER NOT NULL REFERENCES queues,
@@ -23,3 +23,10 @@ CREATE TABLE repeats (
   payload     BLOB NOT NULL,
   PRIMARY KEY (queue, id)
 ) STRICT;
+
+-- Queues that subscribe to topics, by name.
+CREATE TABLE topics (
+  topic TEXT NOT NULL,
+  queue TEXT NOT NULL,
+  PRIMARY KEY (topic, queue)
+) STRICT, WITHOUT ROWID;
