@@ -162,17 +162,21 @@ fn a_message_that_tears_down_its_host_harms_no_other() {
     }
 }
 
-/// A trial of each store.
+/// A trial of each store, beside each other.
 fn stays_clean(name: &str, shape: Shape) {
     let _machine = beside_others();
-    for kind in [Kind::Redis, Kind::File] {
+    let trial = |kind| {
         let report = steady(&Setup {
             name: format!("{name}-{kind:?}").to_lowercase(),
             shape,
             ..storm(kind, 1)
         });
         report.must_be_clean();
-    }
+    };
+    std::thread::scope(|threads| {
+        threads.spawn(|| trial(Kind::Redis));
+        trial(Kind::File);
+    });
 }
 
 #[test]

@@ -23,7 +23,7 @@ const TRIES: u64 = 5;
 const PROGRAM: &str = "dqhost-mutants";
 
 /// Trials at a time: they wait more than they compute.
-const AT_A_TIME: usize = 4;
+const AT_A_TIME: usize = 5;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -127,14 +127,11 @@ async fn what_is_set_aside_for_its_key_goes_also_after_the_clock_was_set_back() 
     const HOUR_MS: u64 = 3_600_000;
     let folder = TempDir::new().unwrap();
     let mut options = SqliteOptions::file(folder.path().join("dqhost.db"));
-    let open = |options: SqliteOptions, at_ms| SqliteOptions {
-        clock: Clock::Manual(ManualClock::at(at_ms)),
-        ..options
-    };
     let now_ms = 1_795_228_395_123;
-    options = open(options, now_ms + 3 * HOUR_MS);
+    options.clock = Clock::Manual(ManualClock::at(now_ms + 3 * HOUR_MS));
     set_one_aside(&SqliteStore::open(&options).await.unwrap()).await;
-    let store = SqliteStore::open(&open(options, now_ms)).await.unwrap();
+    options.clock = Clock::Manual(ManualClock::at(now_ms));
+    let store = SqliteStore::open(&options).await.unwrap();
     assert_eq!(number(&reserve_in_order(&store, LONG).await[0]), 1);
     let server = RedisServer::start();
     let store = server.store().await;
