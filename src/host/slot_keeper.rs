@@ -213,7 +213,11 @@ mod tests {
             (100, 1024, SlotsReason::Most, false),
             (105, 1024, SlotsReason::Most, true),
         ] {
-            assert_eq!(is_news(seconds, slots, reason), news, "{seconds} s, {slots}");
+            assert_eq!(
+                is_news(seconds, slots, reason),
+                news,
+                "{seconds} s, {slots}"
+            );
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use dqhost::message::QueueName;
-use dqhost::schedule::{Missed, Schedule, Timing};
+use dqhost::schedule::{Missed, Overlap, Schedule, Timing};
 use jiff::Timestamp;
 use tempfile::TempDir;
 
@@ -104,6 +104,7 @@ impl Ticks {
             missed: Missed::Skip,
             catch_up: Duration::ZERO,
             since: None,
+            overlap: Overlap::Run,
             payload: TICK.to_owned(),
             headers: Vec::new(),
             retries: 0,

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use dqhost::message::{Claim, Due, MessageId, NewMessage, OnRepeat, Record, State};
 use dqhost::store::{
-    End, Ended, HOST_SILENCE, HostInfo, Page, Peer, Retention, Settlement, Store, StoreResult,
+    End, Ended, First, HOST_SILENCE, HostInfo, Page, Peer, Redrive, Reservation, Retention,
+    Settlement, Store, StoreResult,
 };
 use rustix::process::Signal;
 
@@ -171,6 +172,22 @@ fn told() -> (Ended, Duration) {
     (ended("a", End::Acked), LONG)
 }
 
+fn replacement() -> NewMessage {
+    NewMessage {
+        on_repeat: OnRepeat::Replace { max_wait: None },
+        ..NewMessage::new("new")
+    }
+}
+
+fn wanted() -> Reservation {
+    Reservation {
+        max: 10,
+        lease: LONG,
+        first: First::Ready,
+        retries_default: 3,
+    }
+}
+
 async fn step(store: &dyn Store, step: &str, m: &Messages) -> StoreResult<()> {
     let q = &queue();
     let claims = [m.held.clone()];
@@ -184,14 +201,7 @@ async fn step(store: &dyn Store, step: &str, m: &Messages) -> StoreResult<()> {
     };
     match step {
         "send" => store.send(q, &[once()]).await.map(drop),
-        "replace" => {
-            let on_repeat = OnRepeat::Replace { max_wait: None };
-            let message = NewMessage {
-                on_repeat,
-                ..NewMessage::new("new")
-            };
-            store.send(q, &[message]).await.map(drop)
-        }
+        "replace" => store.send(q, &[replacement()]).await.map(drop),
         "reschedule" => {
             let due = Due::In(LONG * 2);
             store.reschedule(q, &[m.ready.clone()], due).await.map(drop)
@@ -199,15 +209,7 @@ async fn step(store: &dyn Store, step: &str, m: &Messages) -> StoreResult<()> {
         "cancel" => store.cancel(q, &[m.waits.clone()]).await.map(drop),
         "pause" => store.set_paused(q, true).await,
         "advance" => store.advance(q).await.map(drop),
-        "reserve" => {
-            let wanted = dqhost::store::Reservation {
-                max: 10,
-                lease: LONG,
-                first: dqhost::store::First::Ready,
-                retries_default: 3,
-            };
-            store.advance_and_reserve(q, wanted).await.map(drop)
-        }
+        "reserve" => store.advance_and_reserve(q, wanted()).await.map(drop),
         "extend" => store.extend(q, &claims, LONG).await.map(drop),
         "release" => store.release(q, &claims).await.map(drop),
         "nack" => store.settle(q, &say(nack(None))).await.map(drop),
@@ -218,10 +220,7 @@ async fn step(store: &dyn Store, step: &str, m: &Messages) -> StoreResult<()> {
             store.settle(q, &say(how)).await.map(drop)
         }
         "keep ended" => store.keep_ended(q, &[told()], 10).await,
-        "redrive" => store
-            .redrive(q, &dead, dqhost::store::Redrive::default())
-            .await
-            .map(drop),
+        "redrive" => store.redrive(q, &dead, Redrive::default()).await.map(drop),
         "edit" => store.redrive_edited(q, &m.dead, b"y", None).await.map(drop),
         "retention" => store.past_retention(q, KEEP_ONE).await.map(drop),
         "delete" => store.delete_dead(q, &dead).await.map(drop),

@@ -96,8 +96,8 @@ fn only_what_takes_messages_in_is_stopped_by_a_full_memory() {
     for (name, text) in scripts() {
         let flags = text.lines().next().unwrap();
         let expected = match name.as_str() {
-            "send" | "send_or_change" | "send_to_each" | "tick" | "ack_and_send" | "redrive_edited"
-            | "begin_transfer" | "import" | "keep_results" => "#!lua",
+            "send" | "send_or_change" | "send_to_each" | "tick" | "ack_and_send"
+            | "redrive_edited" | "begin_transfer" | "import" | "keep_results" => "#!lua",
             "inspect" | "audit" | "elsewhere" | "past_retention" | "locate" => {
                 "#!lua flags=no-writes"
             }

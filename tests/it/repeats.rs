@@ -215,6 +215,14 @@ fn what_does_not_go_together_is_refused_before_anything_is_sent() {
         let told = stderr(&run(Some(&store), &[&["send", "x"], args].concat(), 2));
         assert!(told.contains(says), "{args:?}: {told}");
     }
+    run(Some(&store), &["send", "x"], 0);
+    assert_eq!(stats(&store, "default")["ready"], 1);
+}
+
+#[test]
+fn what_does_not_go_together_in_a_line_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let store = folder.path().join("dqhost.db").display().to_string();
     let lines = [
         (r#""replace":true"#, "with an idempotency key"),
         (

@@ -144,17 +144,7 @@ pub(super) async fn steer(store: &dyn Store, queue: &QueueName, ids: &[MessageId
         store.delete_dead(queue, &ids[..ids.len() / 2]).await,
     );
     check("cancel", store.cancel(queue, ids).await);
-    let tick = dqhost::store::Tick {
-        schedule: "s".to_owned(),
-        message: dqhost::message::NewMessage::new("x"),
-        may_overlap: false,
-    };
-    check("send_ticks", store.send_ticks(queue, &[tick]).await);
-    check(
-        "set_schedule_paused",
-        store.set_schedule_paused(queue, "s", true).await,
-    );
-    check("schedules", store.schedules(queue).await);
+    schedule(store, queue).await;
     check("kill", store.kill(queue, ids).await);
     let told = (ended("a", End::Died), SHORT);
     check("keep ended", store.keep_ended(queue, &[told], 3).await);
@@ -176,6 +166,28 @@ pub(super) async fn steer(store: &dyn Store, queue: &QueueName, ids: &[MessageId
         store.heartbeat(queue, &host, HOST_SILENCE).await,
     );
     check("leave", store.leave(queue, "host").await);
+    transfer(store, queue, ids).await;
+    // Last, since it gives each a payload.
+    for id in ids {
+        repeat(store, queue, id).await;
+    }
+}
+
+async fn schedule(store: &dyn Store, queue: &QueueName) {
+    let tick = dqhost::store::Tick {
+        schedule: "s".to_owned(),
+        message: NewMessage::new("x"),
+        may_overlap: false,
+    };
+    check("send_ticks", store.send_ticks(queue, &[tick]).await);
+    check(
+        "set_schedule_paused",
+        store.set_schedule_paused(queue, "s", true).await,
+    );
+    check("schedules", store.schedules(queue).await);
+}
+
+async fn transfer(store: &dyn Store, queue: &QueueName, ids: &[MessageId]) {
     let run = "run";
     let peer = Peer {
         name: "elsewhere".to_owned(),
@@ -197,26 +209,26 @@ pub(super) async fn steer(store: &dyn Store, queue: &QueueName, ids: &[MessageId
         "remove_exported",
         store.remove_exported(queue, run, ids).await,
     );
-    // Last, since it gives each a payload.
-    for id in ids {
-        let once = NewMessage {
-            id: id.clone(),
-            dedup_window: SHORT,
-            ..NewMessage::new("once")
+}
+
+async fn repeat(store: &dyn Store, queue: &QueueName, id: &MessageId) {
+    let once = NewMessage {
+        id: id.clone(),
+        dedup_window: SHORT,
+        ..NewMessage::new("once")
+    };
+    check("send once", store.send(queue, &[once.clone()]).await);
+    for on_repeat in [
+        OnRepeat::Replace {
+            max_wait: Some(SHORT),
+        },
+        OnRepeat::Extend { max_wait: None },
+    ] {
+        let again = NewMessage {
+            on_repeat,
+            ..once.clone()
         };
-        check("send once", store.send(queue, &[once.clone()]).await);
-        for on_repeat in [
-            OnRepeat::Replace {
-                max_wait: Some(SHORT),
-            },
-            OnRepeat::Extend { max_wait: None },
-        ] {
-            let again = NewMessage {
-                on_repeat,
-                ..once.clone()
-            };
-            check("send or change", store.send(queue, &[again]).await);
-        }
+        check("send or change", store.send(queue, &[again]).await);
     }
 }
 

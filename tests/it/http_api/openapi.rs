@@ -91,7 +91,14 @@ fn every_path_of_the_document_is_there_and_answers_have_the_shape_that_it_says()
     let redriven = api.post(&dead, &[], "").is(201).json();
     assert_eq!(keys(&redriven), properties(&document, "Redriven"));
     assert_eq!(keys(&api.get(&path).json()), properties(&document, "Ended"));
-    // Each field of a message is taken, one at a time.
+}
+
+#[test]
+fn each_field_of_a_message_is_taken_one_at_a_time() {
+    let folder = TempDir::new().unwrap();
+    let store = folder.path().join("dqhost.db").display().to_string();
+    let api = Api::serve(&store, &[]);
+    let document = api.get("/openapi.json").is(200).json();
     for field in properties(&document, "NewMessage") {
         let body = match field.as_str() {
             "payload" => r#"{"payload":1}"#.to_owned(),

@@ -216,11 +216,7 @@ impl<W: World> Run<'_, W> {
             Step::Reschedule(which, hours) => {
                 self.reschedule(which, Duration::from_hours(*hours)).await?;
             }
-            Step::Pause(paused) => {
-                let paused_now = self.store.set_paused(&self.queue, *paused).await;
-                paused_now.map_err(|error| error.to_string())?;
-                self.reference.paused = *paused;
-            }
+            Step::Pause(paused) => self.pause(*paused).await?,
             Step::Pass(hours) => {
                 let by = Duration::from_hours(*hours) + Duration::from_mins(1);
                 let queues = [self.queue.clone(), self.other.queue.clone()];
@@ -229,6 +225,13 @@ impl<W: World> Run<'_, W> {
             Step::Turn => self.turn(),
         }
         self.overview().await
+    }
+
+    async fn pause(&mut self, paused: bool) -> Checked {
+        let paused_now = self.store.set_paused(&self.queue, paused).await;
+        paused_now.map_err(|error| error.to_string())?;
+        self.reference.paused = paused;
+        Ok(())
     }
 
     async fn leave(&mut self, host: usize) -> Checked {

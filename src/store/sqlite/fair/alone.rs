@@ -38,9 +38,8 @@ impl Fair<'_, '_> {
             return Ok(None);
         }
         let found = deliver::in_line(self.tx, State::Ready, self.room)?;
-        let is_ours = |(_, delivery): &(i64, Delivery)| {
-            self.by.key_of(&delivery.headers) == run.key
-        };
+        let is_ours =
+            |(_, delivery): &(i64, Delivery)| self.by.key_of(&delivery.headers) == run.key;
         if !found.iter().all(is_ours) {
             return Ok(None);
         }
