@@ -59,12 +59,12 @@ struct Work {
 
 /// `5ms` or `2s`.
 fn time(text: &str) -> Duration {
-    let unit = |name, unit: Duration| {
+    let of = |name: &str, unit: Duration| {
         let number: u32 = text.strip_suffix(name)?.parse().ok()?;
         Some(unit * number)
     };
-    unit("ms", Duration::from_millis(1))
-        .or_else(|| unit("s", Duration::from_secs(1)))
+    of("ms", Duration::from_millis(1))
+        .or_else(|| of("s", Duration::from_secs(1)))
         .unwrap_or_else(|| panic!("{text} is no time as in wait-5ms"))
 }
 
@@ -111,13 +111,11 @@ impl Work {
     }
 
     async fn fill(&self, store: &dyn Store, seconds: u64) {
-        let batch = [(); BATCH_MAX];
         let all = self.fastest * float(seconds) + float(BATCH_MAX);
         let mut sent = 0.0;
         while sent < all {
-            let some: Vec<_> = batch
-                .iter()
-                .map(|()| NewMessage::new(self.payload.as_bytes()))
+            let some: Vec<_> = (0..BATCH_MAX)
+                .map(|_| NewMessage::new(self.payload.as_bytes()))
                 .collect();
             store.send(&self.queue, &some).await.unwrap();
             sent += float(some.len());
@@ -149,14 +147,14 @@ fn rates(args: &SlotsArgs, place: &Place, works: &[Work], slots: &str) -> Vec<f6
             work.fill(&*store, args.before + args.seconds).await;
         }
     });
-    let mut flags = vec!["--slots".to_owned(), slots.to_owned()];
-    flags.extend(["--log", "error", "--drain", "0s", "--keep-ended", "0"].map(str::to_owned));
-    flags.extend(place.host_args().map(str::to_owned));
+    let mut words = vec!["--slots".to_owned(), slots.to_owned()];
+    words.extend(["--log", "error", "--drain", "0s", "--keep-ended", "0"].map(str::to_owned));
+    words.extend(place.host_args().map(str::to_owned));
     for work in works {
         let handler = guest(work.handler);
-        flags.push(format!("--queue={}={}", work.queue, handler.display()));
+        words.push(format!("--queue={}={}", work.queue, handler.display()));
     }
-    let _host = Host::start_silently(place.address(), &flags);
+    let _host = Host::start_silently(place.address(), &words);
     std::thread::sleep(Duration::from_secs(args.before));
     let before = runtime.block_on(acked(&*store, works));
     std::thread::sleep(Duration::from_secs(args.seconds));
@@ -177,7 +175,8 @@ fn mean(rates: &[f64]) -> f64 {
 
 fn sweep(args: &SlotsArgs, kind: StoreKind, name: &str, common: &Common, table: &mut Table) {
     let most = args.slots.iter().max().copied().unwrap_or(1).max(1024);
-    let names = if name == "mix" { &MIX[..] } else { &[name] };
+    let one = [name];
+    let names = if name == "mix" { &MIX[..] } else { &one };
     let works: Vec<Work> = names.iter().map(|name| Work::of(name, most)).collect();
     let fixed = args.slots.iter().map(ToString::to_string);
     let mut best: f64 = 0.0;
