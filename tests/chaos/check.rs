@@ -63,6 +63,17 @@ struct Run {
     was_stopped: bool,
 }
 
+/// Who sends a message.
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+enum Sender {
+    #[default]
+    Producer,
+    /// Hosts, as the tick of a schedule.
+    Schedule,
+    /// The same after all was done: it may wait in the end.
+    LateSchedule,
+}
+
 #[derive(Default)]
 struct Message {
     digest: String,
@@ -72,10 +83,7 @@ struct Message {
     accepted: Option<u64>,
     payload_removed: bool,
     is_expired: bool,
-    /// A schedule's, that nobody else sends.
-    is_tick: bool,
-    /// It may wait in the end: a tick that came after all was done.
-    may_be_left: bool,
+    sender: Sender,
     key: usize,
     /// From when on it can be delivered, if it was accepted: event time and unix ms.
     available: Option<(u64, u64)>,
@@ -229,7 +237,8 @@ impl<'e> Checker<'e> {
             What::Tick { id, digest, at_ms } => {
                 let message = self.messages.entry(id).or_default();
                 message.digest.clone_from(digest);
-                (message.due_ms, message.retries, message.is_tick) = (*at_ms, 1000, true);
+                (message.due_ms, message.retries) = (*at_ms, 1000);
+                message.sender = Sender::Schedule;
             }
             _ => self.take_stock(event),
         }
@@ -239,11 +248,12 @@ impl<'e> Checker<'e> {
     fn ticks_until_quiet(&mut self, events: &[Event]) {
         let quiet = events.iter().find(|event| event.what == What::Quiet);
         let quiet_ms = quiet.map_or(0, |event| event.wall_ms);
-        for tick in self.messages.values_mut().filter(|m| m.is_tick) {
+        let messages = self.messages.values_mut();
+        for tick in messages.filter(|message| message.sender == Sender::Schedule) {
             if tick.due_ms <= quiet_ms {
                 tick.accepted = Some(tick.due_ms);
             } else {
-                tick.may_be_left = true;
+                tick.sender = Sender::LateSchedule;
             }
         }
     }
@@ -384,7 +394,11 @@ impl<'e> Checker<'e> {
 fn judge(id: &str, message: &Message, wrong: &mut Vec<Violation>) {
     times::wait_for_their_time(id, message, wrong);
     let mut say = |words: String| wrong.push(Violation::new(format!("{id} {words}")));
-    if let Some(state) = message.left.as_ref().filter(|_| !message.may_be_left) {
+    if let Some(state) = message
+        .left
+        .as_ref()
+        .filter(|_| message.sender != Sender::LateSchedule)
+    {
         say(format!("is still {state}"));
     }
     if message.is_expired && !message.runs.is_empty() {

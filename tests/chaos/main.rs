@@ -163,12 +163,12 @@ fn a_message_that_tears_down_its_host_harms_no_other() {
 }
 
 /// A trial of each store, beside each other.
-fn stays_clean(name: &str, shape: Shape) {
+fn stays_clean(name: &str, shape: &Shape) {
     let _machine = beside_others();
     let trial = |kind| {
         let report = steady(&Setup {
             name: format!("{name}-{kind:?}").to_lowercase(),
-            shape,
+            shape: *shape,
             ..storm(kind, 1)
         });
         report.must_be_clean();
@@ -181,14 +181,14 @@ fn stays_clean(name: &str, shape: Shape) {
 
 #[test]
 fn the_limits_of_a_queue_hold_over_hosts_that_are_killed() {
-    stays_clean("limited", mistakes::limited());
+    stays_clean("limited", &mistakes::limited());
 }
 
 #[test]
 fn a_key_over_its_limits_keeps_no_other_waiting() {
     stays_clean(
         "keyed",
-        Shape {
+        &Shape {
             kills: 3,
             ..mistakes::keyed()
         },
@@ -197,7 +197,7 @@ fn a_key_over_its_limits_keeps_no_other_waiting() {
 
 #[test]
 fn a_key_with_most_messages_lets_others_take_their_turn() {
-    stays_clean("turns", mistakes::turns());
+    stays_clean("turns", &mistakes::turns());
 }
 
 /// Trials on both stores in turn, each with another seed.

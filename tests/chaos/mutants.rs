@@ -226,12 +226,12 @@ fn build() -> PathBuf {
     built.next().unwrap()
 }
 
-fn setup(name: &str, kind: Kind, shape: Shape, seed: u64) -> Setup {
+fn setup(name: &str, kind: Kind, shape: &Shape, seed: u64) -> Setup {
     Setup {
         name: format!("mutant-{name}"),
         seed,
         kind,
-        shape,
+        shape: *shape,
         envs: vec![("DQHOST_MUTANT".to_owned(), name.to_owned())],
         end_limit: Duration::from_secs(11),
     }
@@ -246,14 +246,14 @@ fn the_mistake_is_found() {
         for kind in [Kind::Redis, Kind::File] {
             let setup = Setup {
                 end_limit: Duration::from_mins(1),
-                ..setup(&name, kind, crate::mistakes::little(), 1)
+                ..setup(&name, kind, &crate::mistakes::little(), 1)
             };
             crate::steady(&setup).must_be_clean();
         }
         return;
     };
     for seed in 1..=TRIES {
-        let report = carry_out(&setup(&name, mistake.kind, (mistake.shape)(), seed));
+        let report = carry_out(&setup(&name, mistake.kind, &(mistake.shape)(), seed));
         let shows = |violation: &&Violation| violation.words.contains(mistake.shows);
         if let Some(one) = report.violations.iter().find(shows) {
             println!(

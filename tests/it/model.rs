@@ -167,7 +167,7 @@ fn search<W: World>(
     world: &W,
     sequences: u32,
 ) -> Result<(), (String, Vec<Step>)> {
-    search_in(&script(), sequences, |queue, script: &Vec<Step>| {
+    search_in(("q", &script()), sequences, |queue, script: &Vec<Step>| {
         runtime.block_on(run::run(world, queue, script))
     })
 }
@@ -179,14 +179,14 @@ fn search_keys<W: World>(
     sequences: u32,
 ) -> Result<(), (String, keys::Script)> {
     search_in(
-        &keys::script(),
+        ("keys", &keys::script()),
         sequences,
         |queue, script: &keys::Script| runtime.block_on(keys::run(world, queue, script)),
     )
 }
 
 fn search_in<S: Strategy>(
-    scripts: &S,
+    (prefix, scripts): (&str, &S),
     sequences: u32,
     run: impl Fn(QueueName, &S::Value) -> Result<(), String>,
 ) -> Result<(), (String, S::Value)> {
@@ -202,7 +202,7 @@ fn search_in<S: Strategy>(
     let queues = AtomicUsize::new(0);
     let outcome = TestRunner::new_with_rng(config, rng).run(scripts, |script| {
         // One store for all; each sequence has queues of its own.
-        let queue = format!("q{}", queues.fetch_add(1, Ordering::SeqCst));
+        let queue = format!("{prefix}{}", queues.fetch_add(1, Ordering::SeqCst));
         run(queue.parse().unwrap(), &script).map_err(TestCaseError::fail)
     });
     match outcome {

@@ -195,8 +195,9 @@ impl<W: World> Run<'_, W> {
             each
         };
         let least = allowed(&self.keys, self.mode, self.world.now_ms());
-        let waited: [bool; KEYS] = std::array::from_fn(|key| !self.keys[key].waiting.is_empty());
-        let at_most = |max| Reservation {
+        let backlogged: [bool; KEYS] =
+            std::array::from_fn(|key| !self.keys[key].waiting.is_empty());
+        let reservation = |max| Reservation {
             max,
             lease: LEASE,
             first: First::Ready,
@@ -209,10 +210,10 @@ impl<W: World> Run<'_, W> {
             }
             let advanced = self.store.advance(&self.queue).await;
             advanced.map_err(|error| error.to_string())?;
-            let reservation = at_most(max - deliveries.len());
+            let wanted = reservation(max - deliveries.len());
             let reserved = self
                 .store
-                .reserve_limited(&self.queue, reservation, &self.limits);
+                .reserve_limited(&self.queue, wanted, &self.limits);
             let reserved = reserved.await.map_err(|error| error.to_string())?;
             deliveries.extend(reserved.deliveries);
             self.pass(LOOK_AFTER).await;
@@ -235,7 +236,7 @@ impl<W: World> Run<'_, W> {
                 "{all} go, and {expected} might: {got:?} of {least:?}"
             ));
         }
-        self.turns(waited, got)
+        self.turns(backlogged, got)
     }
 
     fn delivered(&mut self, delivery: Delivery) -> Result<usize, String> {
@@ -256,13 +257,13 @@ impl<W: World> Run<'_, W> {
     }
 
     /// While a key waits, no other gets many more turns.
-    fn turns(&mut self, waited: [bool; KEYS], got: [usize; KEYS]) -> Result<(), String> {
+    fn turns(&mut self, backlogged: [bool; KEYS], got: [usize; KEYS]) -> Result<(), String> {
         if self.mode != Mode::Turns {
             return Ok(());
         }
         let got = got.map(|number| i64::try_from(number).unwrap());
         for (key, known) in self.keys.iter_mut().enumerate() {
-            if !waited[key] || known.waiting.is_empty() {
+            if !backlogged[key] || known.waiting.is_empty() {
                 known.ahead = [0; KEYS];
                 continue;
             }
