@@ -147,14 +147,14 @@ fn rates(args: &SlotsArgs, place: &Place, works: &[Work], slots: &str) -> Vec<f6
             work.fill(&*store, args.before + args.seconds).await;
         }
     });
-    let mut words = vec!["--slots".to_owned(), slots.to_owned()];
-    words.extend(["--log", "error", "--drain", "0s", "--keep-ended", "0"].map(str::to_owned));
-    words.extend(place.host_args().map(str::to_owned));
+    let mut flags = vec!["--slots".to_owned(), slots.to_owned()];
+    flags.extend(["--log", "error", "--drain", "0s", "--keep-ended", "0"].map(str::to_owned));
+    flags.extend(place.host_args().map(str::to_owned));
     for work in works {
         let handler = guest(work.handler);
-        words.push(format!("--queue={}={}", work.queue, handler.display()));
+        flags.push(format!("--queue={}={}", work.queue, handler.display()));
     }
-    let _host = Host::start_silently(place.address(), &words);
+    let _host = Host::start_silently(place.address(), &flags);
     std::thread::sleep(Duration::from_secs(args.before));
     let before = runtime.block_on(acked(&*store, works));
     std::thread::sleep(Duration::from_secs(args.seconds));
