@@ -176,7 +176,7 @@ fn mean(rates: &[f64]) -> f64 {
 fn sweep(args: &SlotsArgs, kind: StoreKind, name: &str, common: &Common, table: &mut Table) {
     let most = args.slots.iter().max().copied().unwrap_or(1).max(1024);
     let one = [name];
-    let names = if name == "mix" { &MIX[..] } else { &one };
+    let names: &[&str] = if name == "mix" { &MIX } else { &one };
     let works: Vec<Work> = names.iter().map(|name| Work::of(name, most)).collect();
     let fixed = args.slots.iter().map(ToString::to_string);
     let mut best: f64 = 0.0;
