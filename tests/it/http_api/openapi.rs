@@ -100,25 +100,28 @@ fn each_field_of_a_message_is_taken_one_at_a_time() {
     let api = Api::serve(&store, &[]);
     let document = api.get("/openapi.json").is(200).json();
     for field in properties(&document, "NewMessage") {
-        let body = match field.as_str() {
-            "payload" => r#"{"payload":1}"#.to_owned(),
-            "payload_base64" => r#"{"payload_base64":"AA=="}"#.to_owned(),
-            "replace" | "extend" => {
-                format!(r#"{{"payload":1,"{field}":true,"idempotency_key":"{field}"}}"#)
-            }
-            "max_wait" => {
-                format!(
-                    r#"{{"payload":1,"replace":true,"{field}":"1s","idempotency_key":"{field}"}}"#
-                )
-            }
-            "in" | "dedup_window" | "expires_in" => {
-                format!(r#"{{"payload":1,"{field}":"1s","idempotency_key":"{field}"}}"#)
-            }
-            "at" => r#"{"payload":1,"at":"2050-01-01T00:00:00Z"}"#.to_owned(),
-            "headers" => r#"{"payload":1,"headers":{"k":"v"}}"#.to_owned(),
-            "idempotency_key" => r#"{"payload":1,"idempotency_key":"k"}"#.to_owned(),
-            number => format!(r#"{{"payload":1,"{number}":1}}"#),
-        };
+        let body = with_field(&field);
         api.post_json("/queues/fields/messages", &body).is(201);
+    }
+}
+
+/// A message with this field.
+fn with_field(field: &str) -> String {
+    match field {
+        "payload" => r#"{"payload":1}"#.to_owned(),
+        "payload_base64" => r#"{"payload_base64":"AA=="}"#.to_owned(),
+        "replace" | "extend" => {
+            format!(r#"{{"payload":1,"{field}":true,"idempotency_key":"{field}"}}"#)
+        }
+        "max_wait" => {
+            format!(r#"{{"payload":1,"replace":true,"{field}":"1s","idempotency_key":"{field}"}}"#)
+        }
+        "in" | "dedup_window" | "expires_in" => {
+            format!(r#"{{"payload":1,"{field}":"1s","idempotency_key":"{field}"}}"#)
+        }
+        "at" => r#"{"payload":1,"at":"2050-01-01T00:00:00Z"}"#.to_owned(),
+        "headers" => r#"{"payload":1,"headers":{"k":"v"}}"#.to_owned(),
+        "idempotency_key" => r#"{"payload":1,"idempotency_key":"k"}"#.to_owned(),
+        number => format!(r#"{{"payload":1,"{number}":1}}"#),
     }
 }
