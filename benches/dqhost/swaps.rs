@@ -33,7 +33,7 @@ pub(crate) struct SwapsArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 20)]
     seconds: u64,
     /// Swaps in that time; one file in ten is no handler
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     swaps: u32,
 }
 

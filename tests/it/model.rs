@@ -217,7 +217,12 @@ fn check<W: World>(runtime: &tokio::runtime::Runtime, world: &W, sequences: u32)
     if let Err((reason, script)) = search(runtime, world, sequences) {
         panic!("{reason}\nshown by: {script:#?}");
     }
-    if let Err((reason, script)) = search_keys(runtime, world, sequences / 4) {
+}
+
+/// A quarter of so many scripts on keys: each has many more calls.
+fn check_keys<W: World>(runtime: &tokio::runtime::Runtime, world: &W, sequences: u32) {
+    let sequences = number("DQHOST_TEST_SEQUENCES").unwrap_or(sequences) / 4;
+    if let Err((reason, script)) = search_keys(runtime, world, sequences) {
         panic!("{reason}\nshown by: {script:#?}");
     }
 }
@@ -238,4 +243,18 @@ fn redis_does_what_the_model_does() {
     let runtime = runtime();
     let world = runtime.block_on(RedisWorld::new());
     check(&runtime, &world, 300);
+}
+
+#[test]
+fn keys_share_a_file_as_is_promised() {
+    let runtime = runtime();
+    let world = runtime.block_on(SqliteWorld::new());
+    check_keys(&runtime, &world, 2000);
+}
+
+#[test]
+fn keys_share_redis_as_is_promised() {
+    let runtime = runtime();
+    let world = runtime.block_on(RedisWorld::new());
+    check_keys(&runtime, &world, 300);
 }
