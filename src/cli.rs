@@ -384,7 +384,9 @@ async fn dispatch(
         Some(Command::Reload(args)) => running::reload(&args),
         Some(Command::Backup(args)) => backup::backup(args).await,
         Some(Command::Doctor(args)) => doctor::doctor(args).await,
-        Some(Command::Dead(command)) => dead::dead(command, config).await,
+        Some(Command::Dead(command)) => {
+            dead::dead(command, &|queue| config.max_redrives(queue)).await
+        },
     }
 }
 

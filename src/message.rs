@@ -1,16 +1,17 @@
 //! The vocabulary: what a message is and what is said about it. Imports nothing of ours.
 
 use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 pub mod expiry;
+mod queue_name;
 pub mod repeat;
 pub mod topic;
 
+pub use queue_name::{QueueName, QueueNameError};
 pub use repeat::{OnRepeat, SendOutcome, Sent};
 pub use topic::TopicName;
 
@@ -26,47 +27,6 @@ pub const RETRIES_MAX: u32 = 1_000_000;
 
 /// The most bytes that the headers of one message may take as JSON.
 pub const HEADERS_MAX: usize = 8 * 1024;
-
-/// The name of a queue: 1 to 64 characters of `A-Z a-z 0-9 . _ -`.
-///
-/// Nothing else, because the name becomes part of keys: a brace would move them to another
-/// cluster slot, a control character would reach a terminal.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-pub struct QueueName(String);
-
-impl QueueName {
-    /// The name as text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-/// Why a queue name was refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "queue name {0:?} is not allowed: use 1 to 64 characters of letters, digits, dot, underscore and dash"
-)]
-pub struct QueueNameError(String);
-
-impl FromStr for QueueName {
-    type Err = QueueNameError;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
-        if (1..=64).contains(&name.len()) && name.bytes().all(allowed) {
-            Ok(Self(name.to_owned()))
-        } else {
-            Err(QueueNameError(name.chars().take(80).collect()))
-        }
-    }
-}
-
-impl fmt::Display for QueueName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// What names a message for its whole life. Ours are UUIDs of version 7; those of other producers
 /// are any text.

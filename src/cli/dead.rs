@@ -6,8 +6,7 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::config::Config;
-use super::dead_try::{TryArgs, dead_try};
+use super::dead_try::{MaxRedrives, TryArgs, dead_try};
 use super::list::show_page;
 use super::open::Missing;
 use super::outcome::{ChangeArgs, Not, Outcomes, Verb, not_dead};
@@ -116,18 +115,18 @@ impl How {
     }
 }
 
-pub(super) async fn dead(command: DeadCommand, config: &Config) -> anyhow::Result<Exit> {
+pub(super) async fn dead(command: DeadCommand, max_of: MaxRedrives<'_>) -> anyhow::Result<Exit> {
     match command {
         DeadCommand::List(args) => {
             show_page(&args.store, &args.queue.queue, State::Dead, args.page).await
         }
-        DeadCommand::Try(args) => dead_try(args, config).await,
-        DeadCommand::Redrive(args) => redrive(args, config).await,
+        DeadCommand::Try(args) => dead_try(args, max_of).await,
+        DeadCommand::Redrive(args) => redrive(args, max_of).await,
         DeadCommand::Delete(args) => delete(args).await,
     }
 }
 
-async fn redrive(args: RedriveArgs, config: &Config) -> anyhow::Result<Exit> {
+async fn redrive(args: RedriveArgs, max_of: MaxRedrives<'_>) -> anyhow::Result<Exit> {
     log::to_stderr("warn", false)?;
     let store = open::store(&args.store, Missing::Refuse).await?;
     let queue = &args.queue.queue;
@@ -155,7 +154,7 @@ async fn redrive(args: RedriveArgs, config: &Config) -> anyhow::Result<Exit> {
     }
     let how = Redrive {
         retries: args.how.retries,
-        max_redrives: args.how.cap().max_redrives(|| config.max_redrives(queue)),
+        max_redrives: args.how.cap().max_redrives(|| max_of(queue)),
     };
     if args.change.dry_run {
         redrive_dry(place, meant, Some(how), &mut outcomes).await?;

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 
-use super::config::Config;
 use super::open::{self, Missing};
 use super::outcome::how_much;
 use super::run::calls;
@@ -20,6 +19,9 @@ use crate::store::address::Endpoints;
 use crate::store::{Redrive, Redriven, Store};
 use crate::text::printable;
 use crate::verdict::Outcome;
+
+/// How often a message of a queue may be redriven, as its settings say.
+pub(super) type MaxRedrives<'a> = &'a (dyn Fn(&QueueName) -> Option<u32> + Sync);
 
 #[derive(Debug, Args)]
 pub(super) struct TryArgs {
@@ -61,7 +63,7 @@ impl Tried {
     }
 }
 
-pub(super) async fn dead_try(args: TryArgs, config: &Config) -> anyhow::Result<Exit> {
+pub(super) async fn dead_try(args: TryArgs, max_of: MaxRedrives<'_>) -> anyhow::Result<Exit> {
     log::to_stderr("warn", false)?;
     // The handler reaches the store no more than it would in a host.
     let endpoints = Endpoints::default();
@@ -78,7 +80,7 @@ pub(super) async fn dead_try(args: TryArgs, config: &Config) -> anyhow::Result<E
     };
     let how = Redrive {
         retries: None,
-        max_redrives: config.max_redrives(queue),
+        max_redrives: max_of(queue),
     };
     let ids = place.ids(args.which.meant(), &[State::Dead]).await?;
     let (mut acked, all) = (0, ids.len());

@@ -57,7 +57,7 @@ pub(super) struct UpArgs {
     #[arg(long, value_name = "N|auto", default_value = number::AUTO, env = "DQHOST_SLOTS",
         value_parser = number::or_auto(1..=SLOTS_MAX))]
     pub slots: NumberOrAuto,
-    /// Give handlers together so much memory, in MiB, with --slots auto
+    /// Give all handlers so much memory, in MiB, with --slots auto
     ///
     /// The default is a quarter of the machine's or of its control group's. At least one handler of each queue
     /// can run, whatever memory it takes.

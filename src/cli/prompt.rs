@@ -604,7 +604,7 @@ mod tests {
     #[test]
     fn words_flags_and_files_are_completed() {
         assert_eq!(Prompt.complete("re"), ["redrive", "reschedule", "resume"]);
-        assert_eq!(Prompt.complete("send x --re"), ["--retries"]);
+        assert_eq!(Prompt.complete("send x --ret"), ["--retries"]);
         assert_eq!(Prompt.complete("dead red"), ["redrive"]);
         let names = |before| Prompt.names(before);
         assert_eq!(names("queue or"), Some(dashboard::Named::Queue));
