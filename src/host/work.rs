@@ -4,10 +4,12 @@ use std::future::{Future, poll_fn};
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Poll, ready};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::task::{Context, Poll, Wake, Waker, ready};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
+use futures_util::task::AtomicWaker;
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -104,16 +106,16 @@ where
     if let Some(end) = quick.await {
         return Some((end.ok()?, spent));
     }
-    let (mut turn, mut waits_since) = (served.turns.add_run(), None);
-    let of = Arc::clone(served);
+    let (mut turn, of) = (served.turns.add_run(), Arc::clone(served));
+    let woken = Woken::now();
+    let waker = Waker::from(Arc::clone(&woken));
     let rest = poll_fn(move |cx| {
-        let since = *waits_since.get_or_insert_with(Instant::now);
+        woken.driver.register(cx.waker());
         ready!(turn.poll(cx));
-        waits_since = None;
-        let began = Instant::now();
-        let polled = work.as_mut().poll(cx);
+        let (waited, began) = (woken.goes_on(), Instant::now());
+        let polled = work.as_mut().poll(&mut Context::from_waker(&waker));
         turn.end();
-        let (waited, computed) = (began.saturating_duration_since(since), began.elapsed());
+        let computed = began.elapsed();
         of.slots.meter.queued(waited);
         of.slots.meter.computed(computed);
         spent += waited + computed;
@@ -126,4 +128,71 @@ where
     // Dropped with this future, which is how a handler is stopped.
     let (end, spent) = AbortOnDropHandle::new(rest).await.ok()?;
     Some((end.ok()?, spent))
+}
+
+/// Since when a long run could go on: it waits for a thread in the line of tasks, and then for its turn.
+#[derive(Debug)]
+struct Woken {
+    made_at: Instant,
+    /// Nanoseconds after that at which it was woken, and one more; zero if it was not.
+    since: AtomicU64,
+    /// Wakes the task that drives it.
+    driver: AtomicWaker,
+}
+
+impl Woken {
+    /// It could go on from now on.
+    fn now() -> Arc<Self> {
+        Arc::new(Self {
+            made_at: Instant::now(),
+            since: AtomicU64::new(1),
+            driver: AtomicWaker::new(),
+        })
+    }
+
+    /// It goes on now. Returns for how long it could have.
+    fn goes_on(&self) -> Duration {
+        match self.since.swap(0, SeqCst) {
+            0 => Duration::ZERO,
+            since => {
+                let woken_at = Duration::from_nanos(since - 1);
+                self.made_at.elapsed().saturating_sub(woken_at)
+            }
+        }
+    }
+}
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let nanos = u64::try_from(self.made_at.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let now = nanos.saturating_add(1);
+        // The first counts.
+        let _ = self.since.compare_exchange(0, now, SeqCst, SeqCst);
+        self.driver.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_waits_from_the_time_at_which_it_is_woken() {
+        let woken = Woken::now();
+        let waker = Waker::from(Arc::clone(&woken));
+        let nap = Duration::from_millis(5);
+        std::thread::sleep(nap);
+        assert!(woken.goes_on() >= nap);
+        std::thread::sleep(nap);
+        // Meanwhile it waits for others.
+        assert_eq!(woken.goes_on(), Duration::ZERO);
+        waker.wake_by_ref();
+        std::thread::sleep(nap);
+        waker.wake();
+        assert!(woken.goes_on() >= nap);
+    }
 }
