@@ -445,7 +445,7 @@ end\n"];
         "      return redis.sha1hex(tostring(pair[2]))" => "      return redis.sha1hex('')"];
     // The key with most messages keeps its turn.
     "starves", Redis, turns, "of another key go first", [Script "fair_to_unack.lua":
-        "      start = start + STEP\n" => ""];
+        "      start = start + step\n" => ""];
     // The id of a tick is forgotten once its message is handled.
     "tick-twice", Redis, ticking, "runs twice as attempt 1", [Source "schedule.rs":
         "                .saturating_add(CLOCKS_DIFFER_MAX),\n" =>
@@ -503,9 +503,9 @@ end\n"];
                     key.clear();
                 }\n"];
     "file-starves", File, turns, "of another key go first", [Source "store/sqlite/fair.rs":
-        "            start = start.saturating_add(STEP);" =>
+        "            start = start.saturating_add(stride);" =>
         "            if !crate::mutant::is(\"file-starves\") {
-                start = start.saturating_add(STEP);
+                start = start.saturating_add(stride);
             }"];
     "file-expired-runs", File, aged, "runs although it has expired", [Source "store/sqlite/deliver.rs":
         "        expired: expiry::is_expired(&headers, now_ms)," =>
