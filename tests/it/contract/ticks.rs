@@ -38,7 +38,7 @@ pub(crate) async fn a_tick_is_one_message_whoever_sends_it(store: &dyn Store) {
         [TickSent::Sent, TickSent::Sent, TickSent::Known]
     );
     assert_eq!(depths(store).await, [0, 2, 0, 0, 0]);
-    let first = reserve_one(store, LONG).await;
+    let first = reserve(store, 1, LONG).await.remove(0);
     assert_eq!(first.payload.as_deref(), Some(&b"1"[..]));
     settle(store, &first.claim, Settlement::ACK).await;
     // Also when it is gone.
