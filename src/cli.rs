@@ -386,7 +386,7 @@ async fn dispatch(
         Some(Command::Doctor(args)) => doctor::doctor(args).await,
         Some(Command::Dead(command)) => {
             dead::dead(command, &|queue| config.max_redrives(queue)).await
-        },
+        }
     }
 }
 

@@ -246,16 +246,9 @@ fn encode_queues(out: &mut Encoder<'_>, queues: &[(QueueName, Overview, usize)])
 }
 
 fn encode_host(out: &mut Encoder<'_>, host: &HostNumbers) -> fmt::Result {
-    out.gauge(
-        "slots",
-        "Handlers that this host can run",
-        host.slots as u64,
-    )?;
-    out.gauge(
-        "slots_busy",
-        "Handlers that this host runs",
-        host.busy as u64,
-    )?;
+    let (slots, busy) = (host.slots as u64, host.busy as u64);
+    out.gauge("slots", "Handlers that this host can run", slots)?;
+    out.gauge("slots_busy", "Handlers that this host runs", busy)?;
     let summary = host.summary;
     for (name, help, count) in [
         (

@@ -186,7 +186,7 @@ fn the_blocks_of_the_page_on_schedules_run_and_print_what_it_shows() {
     let (empty, home) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     fs::copy(guest("echo"), empty.path().join("handler.wasm")).unwrap();
     let script = Script::of(include_str!("../../docs/schedules.md"));
-    assert_eq!(script.shown.len(), 1);
+    assert_eq!(script.shown.len(), 2);
     script.run(empty.path(), home.path());
 }
 
