@@ -530,7 +530,8 @@ fn with_a_few_rights_more_repeats_change_what_is_there() {
 #[test]
 fn with_a_few_rights_more_a_producer_sends_to_topics() {
     let server = server();
-    let producer = with_more(&server, "dq-producer", "%R~dqhost:topics +smembers");
+    with_more(&server, "dq-producer", "%R~dqhost:topics +smembers");
+    let producer = with_more(&server, "dq-producer", "~{dp:*}:*");
     for queue in ["a", "b"] {
         run(Some(&server.url()), &["topic", "subscribe", "t", queue], 0);
     }
