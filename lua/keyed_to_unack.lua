@@ -56,10 +56,18 @@ local function field(hash, name)
   return redis.call('HMGET', hash, name)[1]
 end
 
--- Whether a holder still has its key.
-local function occupies(id)
+-- Whether a holder still has its key. An id may come again, with another key or for a time of its own: then it
+-- waits like any other.
+local function occupies(id, digest)
+  if key_of(field(headers, id)) ~= digest then return false end
   if redis.call('ZSCORE', unack, id) then return true end
-  return running_max == 1 and field(counts, id) and redis.call('SISMEMBER', KEYS[15], id) == 0
+  if running_max ~= 1 or not field(counts, id) or redis.call('SISMEMBER', KEYS[15], id) == 1 then
+    return false
+  end
+  local tries = field(KEYS[5], id)
+  if tries and string.sub(tries, 1, 2) ~= '0:' then return true end
+  local due_at, aside_at = redis.call('ZSCORE', pending, id), string.match(field(at, id) or '', ':(%d+)$')
+  return not due_at or aside_at == string.format('%.0f', score_to_ms(due_at))
 end
 
 local groups = {}
@@ -71,7 +79,7 @@ local function group(digest)
     local kept = field(holders, digest)
     local ok, ids = pcall(cjson.decode, kept or '[]')
     for _, id in ipairs(ok and type(ids) == 'table' and ids or {}) do
-      if occupies(id) then g.holders[#g.holders + 1] = id else g.changed = true end
+      if occupies(id, digest) then g.holders[#g.holders + 1] = id else g.changed = true end
     end
     g.changed = g.changed or (kept and #g.holders == 0)
   end

@@ -285,12 +285,11 @@ impl Runtime {
                 }
                 // What fails for lack of memory may succeed later, so only success is kept.
                 let limits = &self.common.limits;
-                let slots = if self.may_have_fewer {
-                    engine::slots_that_fit(self.slots, limits)
+                let made = if self.may_have_fewer {
+                    Machine::later_with_room(kind, self.slots, limits)
                 } else {
-                    self.slots
+                    Machine::later(kind, self.slots, limits)
                 };
-                let made = Machine::later(kind, slots, limits);
                 let made = made.map_err(|error| Refusal::from(error.to_string()))?;
                 Ok(self.machine_for_async.get_or_init(|| made))
             }

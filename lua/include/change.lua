@@ -31,6 +31,8 @@ end
 -- Headers that say it. What is no list stays as it is.
 local function with_first(text, first_ms)
   local pair = string.format('["dqhost-first-sent-at","%.0f"]', first_ms)
+  text = string.gsub(text or '', ',?%["dqhost%-first%-sent%-at","[^"\\]*"%]', '')
+  text = string.gsub(text, '^%[,', '[')
   if not text or text == '' or text == '[]' then return '[' .. pair .. ']' end
   return (string.gsub(text, '%]%s*$', function() return ',' .. pair .. ']' end))
 end
@@ -133,7 +135,7 @@ local function accept(new, key, channel)
   local waits = from == pending or from == ready or from == retry
   local tries, text = field(attempts, id), field(headers, id)
   local known = waits and first_sent(text)
-  local first = known or math.min(new.first or now_ms, now_ms)
+  local first = math.min(new.first or known or now_ms, now_ms)
   local due_ms = bounded(new.due_ms, first, new.wait)
 
   -- A delayqueue producer may have set an expiry. Who takes it off is the first of us to see the message.
@@ -144,7 +146,7 @@ local function accept(new, key, channel)
     text = with_first(new.headers, first)
   elseif not waits then
     text = with_first(without_times(text), first)
-  elseif not known then
+  elseif not known or new.first then
     text = with_first(text, first)
   end
   redis.call('HSET', headers, id, text)
@@ -161,11 +163,21 @@ local function accept(new, key, channel)
   return {not from and 1 or new.mode == 'replace' and 2 or 3, due_ms}
 end
 
+-- Whether the message was sent anew after this repeat came, since the run had ended and nobody had seen to the
+-- repeat: then that is what its sender wants. What comes back from a run of ours has a count of attempts.
+local function was_sent_since(kept, key)
+  local from = place_of_waiting(kept.id, key)
+  if from ~= pending and from ~= ready then return false end
+  local tries = field(attempts, kept.id)
+  local released = string.match(tries or '', '^0:(%d+)')
+  return not tries or released and tonumber(released) > kept.first * 1000
+end
+
 -- Takes a repeat out of `repeats` and does what it wants, if its message does not run any more.
 local function after_run(id, key, channel)
   if redis.call('ZSCORE', unack, id) or redis.call('ZSCORE', moving, id) then return false end
   local kept = kept_repeat(id)
-  if kept then accept(kept, key, channel) end
+  if kept and not was_sent_since(kept, key) then accept(kept, key, channel) end
   redis.call('HDEL', repeats, id)
   return kept and true
 end

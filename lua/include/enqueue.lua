@@ -33,7 +33,7 @@ local function incoming(keys, first_key, first_arg, number, seen)
 
   local result = {}
   local payloads, budgets, later, at_once, extras = {}, {}, {}, {}, {}
-  local kept, forgotten, stale = {}, {}, {}
+  local kept, forgotten, stale, marks = {}, {}, {}, {}
   local earliest = false
 
   -- The message stays where it is and has its payload again.
@@ -96,6 +96,10 @@ local function incoming(keys, first_key, first_arg, number, seen)
       if window_ms > 0 then
         kept[#kept + 1] = score(due_ms + window_ms)
         kept[#kept + 1] = id
+        -- Such an id may come again while a host still has a delivery of it that was taken from it. A count of
+        -- released deliveries that goes on from the clock, in microseconds, makes each token another one.
+        marks[#marks + 1] = id
+        marks[#marks + 1] = string.format('0:%.0f', time[1] * 1000000 + time[2])
       end
       if due_ms <= now_ms then
         at_once[#at_once + 1] = id
@@ -113,6 +117,7 @@ local function incoming(keys, first_key, first_arg, number, seen)
   return {
     keys = keys, result = result, payloads = payloads, budgets = budgets, later = later,
     at_once = at_once, extras = extras, kept = kept, forgotten = forgotten, stale = stale,
+    marks = marks,
     is_sooner = #at_once > 0
       or (earliest and (not head[2] or earliest < score_to_ms(head[2]))),
   }
@@ -126,6 +131,7 @@ local function enqueue(new, channel)
   if #new.budgets == 0 then return end
   for name, ids in pairs(new.stale) do redis.call('HDEL', keys[name], unpack(ids)) end
   redis.call('HSET', keys.counts, unpack(new.budgets))
+  if #new.marks > 0 then redis.call('HSET', keys.attempts, unpack(new.marks)) end
   if #new.extras > 0 then redis.call('HSET', keys.headers, unpack(new.extras)) end
   if #new.later > 0 then redis.call('ZADD', keys.pending, unpack(new.later)) end
   if #new.at_once > 0 then redis.call('LPUSH', keys.ready, unpack(new.at_once)) end

@@ -24,7 +24,7 @@ local function redrives_of(lines)
   if not ok or type(entry) ~= 'table' or type(entry.redriven_from) ~= 'string' then return 0 end
   -- An earlier version did not count.
   local number = tonumber(entry.redrives or 1) or 1
-  return number >= 0 and number < 4294967295 and math.floor(number) or 0
+  return number >= 0 and math.floor(math.min(number, 4294967294)) or 0
 end
 
 -- The first line of its history. redrives: how often its message was redriven before.

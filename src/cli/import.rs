@@ -180,8 +180,11 @@ impl Importer<'_> {
             None => self.begin().await?,
         };
         let mut new = Vec::with_capacity(dead.len());
+        let mut seen = HashSet::new();
         for record in dead {
-            if self.store.get(self.queue, &record.id).await?.is_some() {
+            if !seen.insert(record.id.clone())
+                || self.store.get(self.queue, &record.id).await?.is_some()
+            {
                 self.counted.known += 1;
             } else {
                 new.push(record);

@@ -95,9 +95,11 @@ pub(super) fn without_query(text: &str) -> Cow<'_, str> {
         return text.into();
     }
     match (text.split_once('?'), text.split_once(DIGEST_MARK)) {
-        (Some((place, _)), Some((_, digest))) => format!("{place}?...{DIGEST_MARK}{digest}").into(),
-        (Some((place, _)), None) => format!("{place}?...").into(),
-        (None, _) => text.into(),
+        (Some((place, _)), Some((_, digest))) => {
+            format!("{}?...{DIGEST_MARK}{digest}", web::without_user(place)).into()
+        }
+        (Some((place, _)), None) => format!("{}?...", web::without_user(place)).into(),
+        (None, _) => web::without_user(text),
     }
 }
 

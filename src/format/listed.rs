@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::line::{self, Defaults};
 use super::message::Repeats;
 use crate::message::{
-    Due, Headers, HistoryEntry, MessageId, NewMessage, RETRIES_MAX, Record, State,
+    Due, Headers, HistoryEntry, MessageId, NewMessage, OnRepeat, RETRIES_MAX, Record, State,
 };
 
 /// Bytes of an id that is taken over.
@@ -78,6 +78,7 @@ pub(crate) fn parse(line: &[u8], defaults: &Defaults, window: Duration) -> Resul
             id,
             retries,
             dedup_window: window,
+            on_repeat: OnRepeat::Ignore,
             ..message
         }));
     }

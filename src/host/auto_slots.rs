@@ -257,9 +257,8 @@ impl AutoSlots {
     }
 
     fn is_store_slow(&mut self, seen: &Sample) -> bool {
-        let Some(took) = seen.store else {
-            return self.was_store_slow;
-        };
+        // Nothing was asked: one slow request alone is no reason for fewer.
+        let Some(took) = seen.store else { return false };
         let took = took.as_secs_f64();
         let shortest = self
             .store_shortest
@@ -308,7 +307,8 @@ impl AutoSlots {
             return self.unused(used);
         }
         self.unused = 0;
-        if self.is_stretched() {
+        // With few slots the shortest wait may be that of other messages, which were quick.
+        if self.limit >= 2 * FIRST && self.is_stretched() {
             return self.stretched();
         }
         if self.no_growth > 0 || self.is_wary && self.last.is_none() {

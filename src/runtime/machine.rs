@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use super::compile::Compiler;
-use super::engine::{Effort, EngineKind};
+use super::engine::{self, Effort, EngineKind};
 use super::ticker::{Clock, Ticker};
 use super::{HandlerError, Limits};
+
+/// Slots for which there has to be room.
+const SLOTS_LEAST: usize = 16;
 
 /// An engine with what belongs to it.
 pub(super) struct Machine {
@@ -36,6 +39,22 @@ impl Machine {
     ) -> Result<Self, HandlerError> {
         let compiler = without_hiding(|| Compiler::new(kind, slots, limits, Effort::Full))?;
         Self::with(compiler, slots)
+    }
+
+    /// The same, with fewer slots if there is no room for so many: the first engine may have taken most of the
+    /// address space.
+    pub(super) fn later_with_room(
+        kind: EngineKind,
+        most: usize,
+        limits: &Limits,
+    ) -> Result<Self, HandlerError> {
+        let mut slots = engine::slots_that_fit(most, limits);
+        loop {
+            match Self::later(kind, slots, limits) {
+                Err(_) if slots > SLOTS_LEAST => slots = (slots / 2).max(SLOTS_LEAST),
+                made => return made,
+            }
+        }
     }
 
     fn with(compiler: Compiler, slots: usize) -> Result<Self, HandlerError> {

@@ -1,5 +1,6 @@
 //! Requests to the servers that handlers come from. What they answer is bounded in bytes and time.
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -93,10 +94,22 @@ pub(super) fn shown(url: &Uri) -> String {
     }
 }
 
+/// The same of a user and a password, which no URL is to have.
+pub(super) fn without_user(text: &str) -> Cow<'_, str> {
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return text.into();
+    };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    match authority.rsplit_once('@') {
+        Some((_, host)) => format!("{scheme}://...@{host}{path}").into(),
+        None => text.into(),
+    }
+}
+
 /// A URL with a host, and without a user.
 pub(super) fn url(text: &str) -> Result<Uri, String> {
     let refusal = || {
-        let place = text.split_once('?').map_or(text, |(place, _)| place);
+        let place = without_user(text.split_once('?').map_or(text, |(place, _)| place));
         format!("{place} is no URL such as https://host/path, without a user in it")
     };
     let url: Uri = text.parse().map_err(|_| refusal())?;

@@ -27,6 +27,7 @@ impl RedisStore {
     ) -> StoreResult<Vec<Cancelled>> {
         let k = self.keys(queue);
         let mut result = Vec::with_capacity(ids.len());
+        let mut killed = Vec::new();
         for id in ids {
             let payload = k.message(id);
             let mut command = scripts::CANCEL.call(&k, &[&payload]);
@@ -35,9 +36,15 @@ impl RedisStore {
             result.push(match answer.await? {
                 1 => Cancelled::Done,
                 2 => Cancelled::InFlight,
-                3 => Cancelled::Killed,
+                3 => {
+                    killed.push(id.clone());
+                    Cancelled::Killed
+                }
                 _ => Cancelled::Unknown,
             });
+        }
+        if !killed.is_empty() {
+            self.after_runs(Operation::Cancel, queue, killed).await;
         }
         self.events.cancelled(queue, ids, &result);
         Ok(result)

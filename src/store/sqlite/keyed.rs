@@ -9,7 +9,7 @@ use rusqlite::{OptionalExtension, params};
 use super::aside::{self, Waiting};
 use super::deliver;
 use super::error::Failure;
-use super::queue::{QueueTx, code, signed, text, unsigned};
+use super::queue::{QueueTx, code, signed, state, text, unsigned};
 use crate::message::{Delivery, State};
 use crate::store::common::{headers, ms};
 use crate::store::{
@@ -121,14 +121,31 @@ impl Keyed<'_, '_> {
         Ok(keys)
     }
 
-    /// Whether a holder still has its key. With a maximum of 1 it has it until it is acked or dead.
-    fn occupies(&self, id: &str) -> rusqlite::Result<bool> {
-        let state = aside::message(self.tx, id)?.map(|(_, state, _)| state);
-        Ok(match state {
-            Some(State::Unack) => true,
-            Some(State::Pending | State::Ready | State::Retry) => self.running_max == Some(1),
-            _ => false,
-        })
+    /// Whether a holder still has its key. With a maximum of 1 it has it until it is acked or dead. An id may
+    /// come again, with another key or for a time of its own: then it waits like any other.
+    fn occupies(&self, key: &str, id: &str) -> rusqlite::Result<bool> {
+        let found: Option<(State, String, i64, bool)> = self
+            .tx
+            .tx
+            .prepare_cached(
+                "SELECT m.state, m.headers, m.failed, coalesce(l.due_ms = m.place, 0)
+                 FROM messages AS m LEFT JOIN limited AS l ON l.queue = m.queue AND l.id = m.id
+                 WHERE m.queue = ?1 AND m.id = ?2",
+            )?
+            .query_row(params![self.tx.row.id, id], |row| {
+                Ok((state(row.get(0)?), text(row, 1)?, row.get(2)?, row.get(3)?))
+            })
+            .optional()?;
+        let Some((state, json, failed, is_aside)) = found else {
+            return Ok(false);
+        };
+        Ok(self.by.key_of(&headers(&json)) == key
+            && match state {
+                State::Unack => true,
+                State::Ready | State::Retry => self.running_max == Some(1),
+                State::Pending => self.running_max == Some(1) && (failed > 0 || is_aside),
+                _ => false,
+            })
     }
 
     /// Reads what is known of a key.
@@ -152,7 +169,7 @@ impl Keyed<'_, '_> {
         if self.running_max.is_some() {
             let ids: Vec<String> = serde_json::from_str(&holders).unwrap_or_default();
             for id in ids {
-                if self.occupies(&id)? {
+                if self.occupies(key, &id)? {
                     known.holders.push(id);
                 }
             }

@@ -65,6 +65,15 @@ impl Change {
         self.first_ms.unwrap_or(tx.now.ms).min(tx.now.ms)
     }
 
+    /// When what is there was sent first, for whom it is known: a repeat that waited for a run counts from its own
+    /// first send.
+    fn first_sent(&self, known: Option<u64>, tx: &QueueTx<'_>) -> u64 {
+        match (self.first_ms, known) {
+            (None, Some(known)) => known,
+            _ => self.sent_ms(tx),
+        }
+    }
+
     /// When the message is due that was sent first at this time.
     fn due_since(&self, first_ms: u64, tx: &QueueTx<'_>) -> u64 {
         bounded_due(self.due_ms, first_ms, self.max_wait_ms, tx.now.ms)
@@ -174,9 +183,9 @@ fn insert(tx: &mut QueueTx<'_>, change: &Change) -> Result<Sent, Failure> {
 /// What waits has another time, and all else stays.
 fn extend(tx: &mut QueueTx<'_>, change: &Change, found: &Found) -> Result<Sent, Failure> {
     let known = first_sent_ms(&found.headers, tx.now.ms);
-    let first_ms = known.unwrap_or_else(|| change.sent_ms(tx));
+    let first_ms = change.first_sent(known, tx);
     let due_ms = change.due_since(first_ms, tx);
-    if known.is_none() {
+    if known != Some(first_ms) {
         let headers = headers_json(&with_first_sent(found.headers.clone(), first_ms));
         tx.tx
             .prepare_cached("UPDATE messages SET headers = ?2 WHERE seq = ?1")?
@@ -205,7 +214,7 @@ fn extend(tx: &mut QueueTx<'_>, change: &Change, found: &Found) -> Result<Sent, 
 fn begin_anew(tx: &mut QueueTx<'_>, change: &Change, found: &Found) -> Result<Sent, Failure> {
     let waits = matches!(found.state, State::Pending | State::Ready | State::Retry);
     let known = first_sent_ms(&found.headers, tx.now.ms).filter(|_| waits);
-    let first_ms = known.unwrap_or_else(|| change.sent_ms(tx));
+    let first_ms = change.first_sent(known, tx);
     let due_ms = change.due_since(first_ms, tx);
     // What is in line already keeps its place.
     let stays = due_ms <= tx.now.ms && found.state == State::Ready;

@@ -307,3 +307,38 @@ pub(crate) async fn a_key_with_many_messages_keeps_no_other_waiting(store: &dyn 
     assert_eq!(got, ["a", "b"]);
     assert_eq!(held_back(store).await, 599);
 }
+
+/// A message of this customer, which replaces the one of its id.
+fn replacing(id: &str, customer: &str, due: Due) -> NewMessage {
+    NewMessage {
+        id: MessageId::of_key(id),
+        headers: vec![("customer".to_owned(), customer.to_owned())],
+        due,
+        on_repeat: OnRepeat::Replace { max_wait: None },
+        ..NewMessage::new(id)
+    }
+}
+
+pub(crate) async fn an_id_that_comes_again_keeps_no_key_that_it_has_left(store: &dyn Store) {
+    let limits = running(1);
+    let send = async |message: NewMessage| store.send(&queue(), &[message]).await.unwrap();
+    // For a time of its own: its key is free meanwhile.
+    send(replacing("k", "a", Due::NOW)).await;
+    let first = get(store, &limits, &["k"]).await.remove(0);
+    send(replacing("k", "a", Due::In(LONG))).await;
+    send_each(store, &["a2"]).await;
+    ack(store, &first).await;
+    let second = get(store, &limits, &["a2"]).await.remove(0);
+    ack(store, &second).await;
+    // Each with the key that the other had.
+    send(replacing("k1", "c", Due::NOW)).await;
+    send(replacing("k2", "e", Due::NOW)).await;
+    let both = get(store, &limits, &["k1", "k2"]).await;
+    send(replacing("k1", "e", Due::NOW)).await;
+    send(replacing("k2", "c", Due::NOW)).await;
+    for claim in &both {
+        ack(store, claim).await;
+    }
+    let got = limited(store, &limits, LONG).await.deliveries;
+    assert_eq!(got.len(), 2, "{:?}", names(&got));
+}

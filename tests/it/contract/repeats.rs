@@ -342,6 +342,28 @@ pub(crate) async fn a_late_result_is_not_that_of_a_message_sent_anew(store: &dyn
     assert_eq!(depths(store).await, [0; 5]);
 }
 
+pub(crate) async fn a_late_result_is_not_that_of_an_id_that_was_killed_and_sent_again(
+    store: &dyn Store,
+) {
+    let once = || NewMessage {
+        dedup_window: Duration::from_millis(1),
+        ..again("x", Due::NOW, OnRepeat::Ignore)
+    };
+    sent(store, once()).await;
+    let killed = reserve_one(store, LONG).await;
+    let id = std::slice::from_ref(&killed.claim.id);
+    assert_eq!(store.kill(&queue(), id).await.unwrap(), [Cancelled::Killed]);
+    while sent(store, once()).await.outcome == SendOutcome::Repeat {
+        tokio::task::yield_now().await;
+    }
+    let second = reserve_one(store, LONG).await;
+    let late = settle(store, &killed.claim, Settlement::ACK).await;
+    assert_eq!(late, Settled::LeaseLost);
+    let done = settle(store, &second.claim, Settlement::ACK).await;
+    assert_eq!(done, Settled::Done);
+    assert_eq!(depths(store).await, [0; 5]);
+}
+
 pub(crate) async fn a_repeat_of_a_dead_letter_begins_anew(store: &dyn Store) {
     for is_buried in [false, true] {
         for (way, expected) in [(REPLACE, "new"), (EXTEND, "dies")] {
