@@ -85,7 +85,7 @@ pub(super) struct Sample {
 }
 
 /// The controller of one queue.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct AutoSlots {
     cores: f64,
     limit: usize,
@@ -117,7 +117,7 @@ pub(super) struct AutoSlots {
 }
 
 /// Half of the slots, tried.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Trial {
     before: usize,
     with_all: Measured,

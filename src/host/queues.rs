@@ -117,6 +117,8 @@ impl HostQueues {
             let (queue, http) = (served.queue.clone(), shared.workers.http.clone());
             Arc::new(CurrentHandler::new(queue, served.handler, http))
         };
+        let slots = before.as_ref().map(|before| &*before.slots);
+        let slots = shared.slots.add_user(&served.settings, slots);
         let times = before.as_ref().map(|before| Arc::clone(&before.times));
         let all = self.read();
         let those_before = all.iter().filter(|one| one.queue == served.queue);
@@ -130,7 +132,7 @@ impl HostQueues {
             requeued: Requeued::default(),
             ended: EndedNotes::default(),
             times: times.unwrap_or_default(),
-            slots: shared.slots.add_user(&served.settings),
+            slots,
             settings: served.settings,
             turns: self.turns.add_queue(),
             is_idle: AtomicBool::new(false),

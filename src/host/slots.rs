@@ -85,15 +85,24 @@ impl Slots {
         self.users.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A further queue shares them.
-    pub(super) fn add_user(&self, settings: &QueueSettings) -> Arc<SlotUser> {
+    /// A further queue shares them, or one with new settings: what was found for it so far is where it goes on,
+    /// since what it has in flight runs on.
+    pub(super) fn add_user(
+        &self,
+        settings: &QueueSettings,
+        before: Option<&SlotUser>,
+    ) -> Arc<SlotUser> {
         let want = Want::new(settings, self.count);
-        let is_auto = self.memory.is_some();
-        let auto = is_auto.then(|| AutoSlots::new(self.cores).into());
+        let known = before.and_then(SlotUser::known);
+        let (limit, auto) = match (self.memory, known) {
+            (None, _) => (self.count, None),
+            (Some(_), Some((limit, auto))) => (limit, Some(auto)),
+            (Some(_), None) => (FIRST, Some(AutoSlots::new(self.cores))),
+        };
         let user = Arc::new(SlotUser {
             want,
-            limit: AtomicUsize::new(if is_auto { FIRST } else { self.count }),
-            auto,
+            limit: AtomicUsize::new(limit),
+            auto: auto.map(Mutex::new),
             meter: SlotMeter::default(),
             wants_slots: AtomicBool::new(true),
             progress: Notify::new(),
@@ -189,6 +198,13 @@ impl Slots {
 }
 
 impl SlotUser {
+    /// The slots that were found for it, and from what.
+    fn known(&self) -> Option<(usize, AutoSlots)> {
+        let auto = self.auto.as_ref()?;
+        let auto = auto.lock().unwrap_or_else(PoisonError::into_inner);
+        Some((self.limit.load(SeqCst), auto.clone()))
+    }
+
     /// Has it found anew how many slots it may have by itself, and tells its loop if those are more.
     pub(super) fn adjust(&self, next: impl FnOnce(&mut AutoSlots) -> usize) {
         let Some(auto) = &self.auto else {
@@ -468,7 +484,7 @@ mod tests {
     #[test]
     fn a_queue_has_the_slots_that_were_found_for_it_and_queues_share_what_there_is() {
         let slots = auto(1000);
-        let users = [(); 3].map(|()| slots.add_user(&QueueSettings::default()));
+        let users = [(); 3].map(|()| slots.add_user(&QueueSettings::default(), None));
         assert_eq!(slots.count(), 3 * FIRST);
         for (user, found) in users.iter().zip([6, 2000, 2000]) {
             user.adjust(|_| found);
@@ -489,7 +505,7 @@ mod tests {
             slots: Some(4),
             ..QueueSettings::default()
         };
-        let user = slots.add_user(&few);
+        let user = slots.add_user(&few, None);
         assert_eq!(user.found(), Some((4, SlotsReason::First)));
         user.adjust(|_| FIRST + 2);
         assert!(user.progress.notified().now_or_never().is_some());
@@ -497,11 +513,28 @@ mod tests {
         assert!(user.progress.notified().now_or_never().is_none());
         assert_eq!(take_all(&slots, &user, 0), 4);
         let fixed = Slots::new(SlotCount::Fixed(8), 2);
-        let user = fixed.add_user(&few);
+        let user = fixed.add_user(&few, None);
         user.adjust(|_| unreachable!("the number is set"));
         assert_eq!(
             (user.found(), fixed.count(), take_all(&fixed, &user, 0)),
             (None, 8, 4)
         );
+    }
+
+    #[test]
+    fn new_settings_keep_the_slots_that_were_found() {
+        let slots = auto(1000);
+        let before = slots.add_user(&QueueSettings::default(), None);
+        before.adjust(|_| 300);
+        let after = slots.add_user(&QueueSettings::default(), Some(&before));
+        slots.remove_user(&before);
+        // What runs from before counts, and what ends makes room for others at once.
+        assert_eq!(take_all(&slots, &after, 299), 1);
+        let few = QueueSettings {
+            slots: Some(4),
+            ..QueueSettings::default()
+        };
+        let capped = slots.add_user(&few, Some(&after));
+        assert_eq!(capped.found().map(|(found, _)| found), Some(4));
     }
 }

@@ -20,7 +20,7 @@ pub(super) struct Measured {
 }
 
 /// A time in which most slots were used twice.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Cycle {
     elapsed: f64,
     finished: u64,
