@@ -1,18 +1,19 @@
 //! Slots that a host finds out by itself, with real handlers. How good the number is, is measured by `benches/dqhost`.
 
+use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dqhost::control::SlotsReason;
-use dqhost::host::{Host, HostConfig, Monitor, QueueSettings, Served, SlotCount, Stage, Workers};
+use dqhost::host::{Host, Monitor, QueueSettings, Served, SlotCount, Stage};
 use dqhost::message::{NewMessage, QueueName};
 use dqhost::runtime::{Limits, Permissions, Runtime};
 use dqhost::store::Store;
 use dqhost::store::address::{self, StoreSettings};
-use tokio::runtime::Handle;
+use tempfile::TempDir;
 use tokio::sync::watch;
 
-use crate::support::{PATIENCE, guest, run, stderr};
+use crate::support::{PATIENCE, guest, host_config, run, stderr, workers};
 
 /// A host whose handlers may have so much memory together, with a backlog of messages for `sleeper`.
 async fn host(memory: usize, ms: &str) -> (Arc<dyn Store>, Host) {
@@ -32,27 +33,14 @@ async fn host(memory: usize, ms: &str) -> (Arc<dyn Store>, Host) {
         handler: Arc::new(handler.unwrap()),
         settings: QueueSettings::default(),
     };
-    let config = HostConfig {
-        host_id: "one".to_owned(),
-        slots: SlotCount::Auto {
-            most: runtime.slots(),
-            memory,
-        },
-        drain: Duration::ZERO,
-        poll: Duration::from_millis(50),
-        exit_when_empty: false,
-        spans: dqhost::spans::Spans::default(),
+    let slots = SlotCount::Auto {
+        most: runtime.slots(),
+        memory,
     };
-    let here = Handle::current();
-    let workers = Workers {
-        quick: here.clone(),
-        patient: here.clone(),
-        http: here.clone(),
-        settling: here,
-    };
+    let config = host_config(slots, Duration::ZERO);
     (
         Arc::clone(&store),
-        Host::new(store, vec![served], config, workers),
+        Host::new(store, vec![served], config, workers()),
     )
 }
 
@@ -114,4 +102,10 @@ fn memory_of_all_handlers_is_for_slots_that_the_host_finds() {
         refusal.contains("--memory-total is for --slots auto"),
         "{refusal}"
     );
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("dqhost.toml");
+    fs::write(&file, "slots = 4\nmemory-total = 100\n").unwrap();
+    let args = ["config", "check", "--config", file.to_str().unwrap()];
+    let refusal = stderr(&run(None, &args, 2));
+    assert!(refusal.contains("--memory-total is for"), "{refusal}");
 }

@@ -3,17 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dqhost::host::{Host, HostConfig, QueueSettings, Served, SlotCount, Stage, Workers};
+use dqhost::host::{Host, QueueSettings, Served, SlotCount, Stage};
 use dqhost::message::{Due, State};
 use dqhost::runtime::{Limits, Permissions, Runtime};
 use dqhost::store::Store;
 use dqhost::verdict::{Backoff, Delays};
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::contract::tools::*;
 use crate::contract::{Fixture, MemoryFixture, RedisFixture};
-use crate::support::guest;
+use crate::support::{guest, host_config, workers};
 
 fn host(store: Arc<dyn Store>, slots: usize) -> Host {
     let runtime = Runtime::new(slots, Limits::default(), Permissions::default(), None).unwrap();
@@ -31,22 +30,8 @@ fn host(store: Arc<dyn Store>, slots: usize) -> Host {
             ..QueueSettings::default()
         },
     };
-    let config = HostConfig {
-        host_id: "dropped".to_owned(),
-        slots: SlotCount::Fixed(slots),
-        drain: LONG,
-        poll: Duration::from_millis(50),
-        exit_when_empty: false,
-        spans: dqhost::spans::Spans::default(),
-    };
-    let here = Handle::current();
-    let workers = Workers {
-        quick: here.clone(),
-        patient: here.clone(),
-        http: here.clone(),
-        settling: here,
-    };
-    Host::new(store, vec![served], config, workers)
+    let config = host_config(SlotCount::Fixed(slots), LONG);
+    Host::new(store, vec![served], config, workers())
 }
 
 async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {

@@ -4,17 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dqhost::Queue;
-use dqhost::host::{Host, HostConfig, Monitor, QueueSettings, Served, SlotCount, Stage, Workers};
+use dqhost::host::{Host, Monitor, QueueSettings, Served, SlotCount, Stage};
 use dqhost::message::{NewMessage, QueueName};
 use dqhost::runtime::{Limits, Permissions, Runtime};
 use dqhost::store::address::{self, StoreSettings};
 use dqhost::store::{Retention, Store};
 use dqhost::verdict::{Backoff, Delays};
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::contract::tools::LONG;
-use crate::support::guest;
+use crate::support::{guest, host_config, workers};
 
 const SLOTS: usize = 16;
 
@@ -28,22 +27,8 @@ fn host(store: Arc<dyn Store>, example: &str, queues: &[(&QueueName, QueueSettin
         handler: Arc::clone(&handler),
         settings: settings.clone(),
     });
-    let config = HostConfig {
-        host_id: "one".to_owned(),
-        slots: SlotCount::Fixed(SLOTS),
-        drain: Duration::ZERO,
-        poll: Duration::from_millis(50),
-        exit_when_empty: false,
-        spans: dqhost::spans::Spans::default(),
-    };
-    let here = Handle::current();
-    let workers = Workers {
-        quick: here.clone(),
-        patient: here.clone(),
-        http: here.clone(),
-        settling: here,
-    };
-    Host::new(store, served.collect(), config, workers)
+    let config = host_config(SlotCount::Fixed(SLOTS), Duration::ZERO);
+    Host::new(store, served.collect(), config, workers())
 }
 
 async fn store() -> Arc<dyn Store> {

@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use dqhost::host::{HostConfig, SlotCount, Workers};
 use dqhost::store::Store;
 use dqhost::store::redis::{RedisOptions, RedisStore};
 use serde_json::Value;
@@ -547,4 +548,26 @@ pub(crate) fn feed(mut command: Command, input: &[u8]) -> Output {
     let output = child.wait_with_output().unwrap();
     writer.join().unwrap();
     output
+}
+
+/// A host of the library, with all of its work on this runtime.
+pub(crate) fn host_config(slots: SlotCount, drain: Duration) -> HostConfig {
+    HostConfig {
+        host_id: "one".to_owned(),
+        slots,
+        drain,
+        poll: Duration::from_millis(50),
+        exit_when_empty: false,
+        spans: dqhost::spans::Spans::default(),
+    }
+}
+
+pub(crate) fn workers() -> Workers {
+    let here = tokio::runtime::Handle::current();
+    Workers {
+        quick: here.clone(),
+        patient: here.clone(),
+        http: here.clone(),
+        settling: here,
+    }
 }

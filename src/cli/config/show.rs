@@ -60,6 +60,7 @@ pub(in crate::cli) fn run(command: ConfigCommand, config: &Config) -> anyhow::Re
                 )
                 .into());
             };
+            args.up.slot_count(1)?;
             let queues = config.queue_names(&args.up);
             if queues.is_empty() {
                 args.up.delivery.check()?;

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dqhost::host::{Host as Hosting, HostConfig, QueueSettings, Served, SlotCount, Stage, Workers};
+use dqhost::host::{Host as Hosting, QueueSettings, Served, SlotCount, Stage, Workers};
 use dqhost::message::NewMessage;
 use dqhost::runtime::{Call, Limits, Permissions};
 use dqhost::store::address::{self, StoreSettings};
@@ -14,7 +14,8 @@ use dqhost::verdict::{Backoff, Delays, Outcome};
 use super::web::Web;
 use crate::guests::{call, load_with};
 use crate::support::{
-    Host, RedisServer, dqhost, eventually, guest, run, stats, stderr, stdout, with_message,
+    Host, RedisServer, dqhost, eventually, guest, host_config, run, stats, stderr, stdout,
+    with_message,
 };
 
 fn send(store: &str, queue: &str, payload: &str, more: &[&str]) -> String {
@@ -175,17 +176,6 @@ async fn a_run_that_gets_no_connection_ends_as_the_host_s_fault_and_its_holder_a
     }
 }
 
-fn config() -> HostConfig {
-    HostConfig {
-        host_id: "one".to_owned(),
-        slots: SlotCount::Fixed(2),
-        drain: Duration::ZERO,
-        poll: Duration::from_millis(50),
-        exit_when_empty: false,
-        spans: dqhost::spans::Spans::default(),
-    }
-}
-
 #[test]
 fn connections_are_driven_while_no_thread_of_a_handler_is_free() {
     let web = Web::start();
@@ -224,6 +214,7 @@ fn connections_are_driven_while_no_thread_of_a_handler_is_free() {
         http: http.handle().clone(),
         settling: here.handle().clone(),
     };
+    let config = host_config(SlotCount::Fixed(2), Duration::ZERO);
     let (_stage, stages) = tokio::sync::watch::channel(Stage::Run);
     let host = here.spawn(async move {
         let memory = ":memory:".parse().unwrap();
@@ -235,7 +226,7 @@ fn connections_are_driven_while_no_thread_of_a_handler_is_free() {
             .send(&queue, &[NewMessage::new(payload)])
             .await
             .unwrap();
-        let host = Hosting::new(store, vec![served], config(), workers).run(stages);
+        let host = Hosting::new(store, vec![served], config, workers).run(stages);
         let ended = tokio::task::spawn_blocking(move || {
             eventually("the response is held", || (web.held() == 1).then_some(()));
             let (free, until_free) = std::sync::mpsc::channel::<()>();
