@@ -35,7 +35,7 @@ pub(super) async fn send(
         let parsed = match line {
             None => None,
             Some(Ok(line)) if line.trim_ascii().is_empty() => None,
-            Some(Ok(line)) => Some(parse(&line, defaults)),
+            Some(Ok(line)) => Some(parse(&line, defaults).and_then(|new| target.check(new))),
             Some(Err(TooLong)) => Some(Err(too_long(defaults))),
         };
         match parsed {

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::open::{self, Missing};
 use super::{Exit, StoreArgs, log, print};
-use crate::message::{NewMessage, QueueName, Sent, TopicName};
+use crate::message::{NewMessage, OnRepeat, QueueName, Sent, TopicName};
 use crate::store::Store;
 
 #[derive(Debug, Subcommand)]
@@ -109,6 +109,16 @@ pub(super) struct Answer {
 }
 
 impl Target {
+    /// The message, unless this takes none like it.
+    pub(super) fn check(&self, message: NewMessage) -> Result<NewMessage, String> {
+        match self {
+            Self::Topic(_) if message.on_repeat != OnRepeat::Ignore => {
+                Err("a message to a topic cannot replace or extend others".to_owned())
+            }
+            _ => Ok(message),
+        }
+    }
+
     /// Sends messages, in order. What became of all copies of one stands together.
     pub(super) async fn send(
         &self,

@@ -128,6 +128,12 @@ fn what_cannot_go_to_a_topic_is_refused() {
         assert!(told.contains(says), "{args:?}: {told}");
     }
     assert_eq!(stats(&store, "emails")["ready"], 0);
+    // Of several lines only the wrong one is left out.
+    let command = dqhost(Some(&store), &["send", "--topic", "orders", "--ndjson"]);
+    let lines = b"{\"payload\":1,\"idempotency_key\":\"k\",\"replace\":true}\n{\"payload\":2}\n";
+    let told = stderr(&expect(feed(command, lines), 5));
+    assert!(told.contains("line 1 is not sent"), "{told}");
+    assert_eq!(stats(&store, "emails")["ready"], 1);
 }
 
 #[test]
