@@ -33,12 +33,20 @@ enum ExportedState {
     Ready,
     Unack,
     Retry,
+    /// Becomes a dead letter when a host sees it
+    Garbage,
     Dead,
 }
 
 impl ExportedState {
     /// In the order in which a message goes through them: what moves on meanwhile is not missed.
-    const DEFAULT: [Self; 4] = [Self::Pending, Self::Ready, Self::Retry, Self::Dead];
+    const DEFAULT: [Self; 5] = [
+        Self::Pending,
+        Self::Ready,
+        Self::Retry,
+        Self::Garbage,
+        Self::Dead,
+    ];
 
     fn state(self) -> State {
         match self {
@@ -46,6 +54,7 @@ impl ExportedState {
             Self::Ready => State::Ready,
             Self::Unack => State::Unack,
             Self::Retry => State::Retry,
+            Self::Garbage => State::Garbage,
             Self::Dead => State::Dead,
         }
     }

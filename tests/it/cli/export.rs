@@ -151,3 +151,22 @@ fn wrong_lines_are_named_and_the_others_come_in() {
         run(Some(store), &["import", "q", "nosuch.ndjson"], 1);
     });
 }
+
+#[test]
+fn what_is_about_to_be_a_dead_letter_is_exported_as_such() {
+    with_each_store(|store| {
+        send(store, "dies", &[]);
+        let handler = guest("reject").display().to_string();
+        let args = ["--handler", &handler, "--queue", "q", "--exit-when-empty"];
+        run(Some(store), &args, 0);
+        // Without a time of death it waits for a host.
+        let mut dead = exported(store, "q").remove(0);
+        dead.as_object_mut().unwrap().remove("at_ms");
+        let import = dqhost(Some(store), &["import", "other", "-"]);
+        expect(feed(import, format!("{dead}\n").as_bytes()), 0);
+        let again = exported(store, "other");
+        assert_eq!(again.len(), 1);
+        assert_eq!(again[0]["state"], "garbage");
+        assert_eq!(again[0]["id"], dead["id"]);
+    });
+}
