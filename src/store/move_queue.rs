@@ -77,6 +77,12 @@ pub async fn move_queue(
     // Both, before anything is looked at: from here on no other copy moves anything.
     from.begin_transfer(queue, &peer(to)).await?;
     to.begin_transfer(queue, &peer(from)).await?;
+    // First, so that no tick of theirs is sent there. A repeat changes nothing.
+    for schedule in from.schedules(queue).await? {
+        if schedule.paused_since_ms.is_some() {
+            to.set_schedule_paused(queue, &schedule.name, true).await?;
+        }
+    }
     let mut arrived = end_arrivals(from, to, queue, &run).await?;
     loop {
         let records = from.export(queue, &run, STEP).await?;

@@ -383,3 +383,23 @@ fn the_old_name_of_move_is_still_understood() {
     let help = |name: &str| stdout(&run(None, &[name, "--help"], 0));
     assert_eq!(help("copy"), help("move"));
 }
+
+#[tokio::test]
+async fn a_paused_schedule_is_paused_where_its_queue_goes() {
+    let server = RedisServer::start();
+    let folder = TempDir::new().unwrap();
+    let (a, b) = (server.store().await, file(&folder, "b.db").await);
+    for (from, to) in [(&a, &b), (&b, &a)] {
+        from.send(&queue(), &[NewMessage::new("x")]).await.unwrap();
+        for (name, paused) in [("stops", true), ("ticks", false)] {
+            from.set_schedule_paused(&queue(), name, paused)
+                .await
+                .unwrap();
+        }
+        copy(&**from, &**to).await.unwrap();
+        let states = to.schedules(&queue()).await.unwrap();
+        let paused = states.iter().filter(|one| one.paused_since_ms.is_some());
+        let names: Vec<&str> = paused.map(|one| one.name.as_str()).collect();
+        assert_eq!(names, ["stops"]);
+    }
+}
