@@ -110,8 +110,12 @@ fn the_workflow_adds_the_archives_that_are_made_and_uses_no_action() {
         .iter()
         .map(|one| one["target"].as_str().unwrap());
     let targets: Vec<&str> = targets.collect();
+    // No build script of a dependency has the token.
+    assert!(workflow["env"].is_badvalue());
     for job in jobs {
         for one in steps(workflow, job) {
+            let has_token = !one["env"]["GH_TOKEN"].is_badvalue();
+            assert_eq!(has_token, one["run"].as_str().unwrap().contains("gh "));
             assert!(one["uses"].is_badvalue(), "{one:?}");
             let is_build = one["name"].as_str() == Some("Build");
             assert!(is_build || step(one, "v1.2.3", targets[0]), "{one:?}");
@@ -119,7 +123,7 @@ fn the_workflow_adds_the_archives_that_are_made_and_uses_no_action() {
     }
     let asked = fs::read_to_string(at("asked")).unwrap();
     let added = "release upload v1.2.3 target/dqhost-1.2.3-x86_64-unknown-linux-gnu.tar.gz \
-                 target/dqhost-1.2.3-x86_64-unknown-linux-gnu.tar.gz.sha256 --repo someone/dqhost";
+                 target/dqhost-1.2.3-x86_64-unknown-linux-gnu.tar.gz.sha256 --clobber --repo someone/dqhost";
     assert!(asked.lines().any(|line| line == added), "{asked}");
     assert!(asked.ends_with("--draft=false\n"), "{asked}");
     // A tag of another version adds nothing.
