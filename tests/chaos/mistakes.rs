@@ -496,12 +496,17 @@ end\n"];
         "            if !crate::mutant::is(\"file-limiter-forgets\") {
                 keep(tx, RATE, tat)?;
             }"];
-    "file-counts-another-key", File, keyed, "waits for another key", [Source "store/sqlite/keyed.rs":
-        "                let key = self.by.key_of(&headers(&json)).to_owned();\n" =>
-        "                let mut key = self.by.key_of(&headers(&json)).to_owned();
+    "file-counts-another-key", File, keyed, "waits for another key", [
+        Source "store/sqlite/keyed.rs":
+            "                let key = self.by.key_of(&headers(&json)).to_owned();\n" =>
+            "                let mut key = self.by.key_of(&headers(&json)).to_owned();
                 if crate::mutant::is(\"file-counts-another-key\") {
                     key.clear();
-                }\n"];
+                }\n",
+        Source "store/sqlite/keyed.rs":
+            "        Ok(self.by.key_of(&headers(&json)) == key\n" =>
+            "        let is_any = crate::mutant::is(\"file-counts-another-key\");
+        Ok((is_any || self.by.key_of(&headers(&json)) == key)\n"];
     "file-starves", File, turns, "of another key go first", [Source "store/sqlite/fair.rs":
         "            start = start.saturating_add(stride);" =>
         "            if !crate::mutant::is(\"file-starves\") {
