@@ -134,7 +134,7 @@ pub(super) fn checked(shared: &Shared, new: NewMessage) -> Result<NewMessage, Pr
 pub(super) async fn send_one(shared: &Shared, queue: &QueueName, message: NewMessage) -> Answer {
     let mut messages = [message];
     let of = messages[0].headers.clone();
-    let span = SendSpan::begin(&shared.spans, queue, &of, &mut messages);
+    let span = SendSpan::begin(&shared.spans, queue.as_str(), &of, &mut messages);
     let answer = send_this(shared, queue, messages).await;
     if let Some(span) = span {
         span.end(&answer);
@@ -198,7 +198,7 @@ async fn send_batch(
     of_each: &Headers,
     mut batch: Vec<NewMessage>,
 ) -> Answer {
-    let span = SendSpan::begin(&shared.spans, queue, of_each, &mut batch);
+    let span = SendSpan::begin(&shared.spans, queue.as_str(), of_each, &mut batch);
     let answer = send_these(shared, queue, &batch).await;
     if let Some(span) = span {
         span.end(&answer);

@@ -1,18 +1,18 @@
 //! The span of a send, and the trace that its messages carry on.
 
 use super::Answer;
-use crate::message::{Headers, NewMessage, QueueName};
+use crate::message::{Headers, NewMessage};
 use crate::spans::{Ended, Kind, Spans, Started, parent_of};
 
 /// A send that is recorded.
 pub(super) struct SendSpan(Started, Ended);
 
 impl SendSpan {
-    /// Begins it, as a part of the trace that these headers name. It enters the messages that say nothing
+    /// Begins it, to a queue or a topic, as a part of the trace that these headers name. It enters the messages that say nothing
     /// else. None if nobody records it.
     pub(super) fn begin(
         spans: &Spans,
-        queue: &QueueName,
+        to: &str,
         of: &Headers,
         messages: &mut [NewMessage],
     ) -> Option<Self> {
@@ -23,7 +23,7 @@ impl SendSpan {
                 started.enter(&mut message.headers);
             }
         }
-        let ended = Ended::operation(Kind::Producer, "send", queue.as_str());
+        let ended = Ended::operation(Kind::Producer, "send", to);
         let ended = match messages {
             [one] => ended
                 .with("messaging.message.id", one.id.as_str())

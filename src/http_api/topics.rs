@@ -11,9 +11,10 @@ use super::access::{OfTopic, ToSend};
 use super::problem::Problem;
 use super::schemas::{AnyProblem, BodyProblem};
 use super::send::{Incoming, read};
+use super::send_span::SendSpan;
 use super::{Answer, Shared, answer, schemas};
 use crate::format;
-use crate::message::{OnRepeat, Sent};
+use crate::message::{NewMessage, OnRepeat, Sent};
 use crate::store::TopicSent;
 
 /// Send a message or a batch to a topic
@@ -32,15 +33,24 @@ pub(super) async fn send(
     body: Body,
 ) -> Answer {
     let (incoming, _memory) = read(&shared, &headers, body).await?;
-    let messages = match incoming {
-        Incoming::One(message) => vec![*message],
-        Incoming::Batch(_, messages) => messages,
+    let (of_each, mut messages) = match incoming {
+        Incoming::One(message) => (message.headers.clone(), vec![*message]),
+        Incoming::Batch(headers, messages) => (headers, messages),
     };
     if messages.iter().any(|new| new.on_repeat != OnRepeat::Ignore) {
         return Err(Problem::bad_request(
             "replace and extend are for one queue, and a topic may have several",
         ));
     }
+    let span = SendSpan::begin(&shared.spans, of.topic.as_str(), &of_each, &mut messages);
+    let answer = send_to(&shared, &of, &messages).await;
+    if let Some(span) = span {
+        span.end(&answer);
+    }
+    answer
+}
+
+async fn send_to(shared: &Shared, of: &OfTopic<ToSend>, messages: &[NewMessage]) -> Answer {
     let topic = &of.topic;
     let subscriptions = shared.asked(shared.store.subscriptions().await)?;
     let mut queues = subscriptions.iter().filter(|(of, _)| of == topic);
@@ -49,7 +59,7 @@ pub(super) async fn send(
             "the token is not for queue {queue}, which gets what is sent to topic {topic}"
         )));
     }
-    let sent = shared.asked(shared.store.send_to_topic(topic, &messages).await)?;
+    let sent = shared.asked(shared.store.send_to_topic(topic, messages).await)?;
     if sent.is_empty() {
         return Err(Problem::not_found(format!(
             "nothing is sent, since no queue has subscribed to topic {topic}"

@@ -13,7 +13,7 @@ use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use prost::Message as _;
 
 use super::{Api, with_each_store};
-use crate::support::{PATIENCE, Request, guest, read_request};
+use crate::support::{PATIENCE, Request, guest, read_request, run};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const CLIENT: &str = "b7ad6b7169203331";
@@ -159,6 +159,27 @@ fn one_trace_leads_from_a_send_to_the_request_of_its_handler() {
                 StatusCode::Error
             );
         }
+    });
+}
+
+#[test]
+fn a_send_to_a_topic_is_in_the_trace_of_each_copy() {
+    with_each_store(|store| {
+        let ((collector, batches), (target, _requests)) = (server(), server());
+        run(Some(store), &["topic", "subscribe", "orders", "q"], 0);
+        let api = api(store, &collector, &target, &[]);
+        let (url, parent) = (format!("{target}/204"), format!("00-{TRACE}-{CLIENT}-01"));
+        let headers = [("traceparent", &*parent), ("dqhost-header-url", &url)];
+        api.post("/topics/orders/messages", &headers, "hello")
+            .is(201);
+        let all = spans(&batches, 3);
+        let (send, process) = (named(&all, "send orders"), named(&all, "process q"));
+        assert_eq!(hex(&send.parent_span_id), CLIENT);
+        assert_eq!(process.links[0].span_id, send.span_id);
+        assert!(
+            all.iter().all(|span| hex(&span.trace_id) == TRACE),
+            "{all:?}"
+        );
     });
 }
 
