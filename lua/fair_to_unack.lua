@@ -66,9 +66,6 @@ local function end_of(period)
   return (math.floor(now_ms / PERIOD_MS) + period) * PERIOD_MS + 1
 end
 local aside_ms = end_of(3)
-for _, key in ipairs({ready, retry}) do redis.call('LLEN', key) end
-for _, key in ipairs({pending, line, turns, unack}) do redis.call('ZCARD', key) end
-for _, key in ipairs({at, due, headers, counts, KEYS[5]}) do redis.call('HLEN', key) end
 local virtual = math.max(tonumber(redis.call('ZSCORE', limits, 'turn') or 0), 0)
 local was_virtual = virtual
 
@@ -149,6 +146,10 @@ local function without_others()
 end
 local alone = without_others()
 if alone then return alone end
+-- What is of another type is found before anything is changed. The above reads all that it changes.
+for _, key in ipairs({ready, retry}) do redis.call('LLEN', key) end
+for _, key in ipairs({pending, line, turns, unack}) do redis.call('ZCARD', key) end
+for _, key in ipairs({at, due, headers, counts, KEYS[5]}) do redis.call('HLEN', key) end
 
 local function set_start(digest, start)
   redis.call('ZADD', turns, string.format('%.0f', start), digest)
