@@ -70,11 +70,11 @@ week: redis guests ## run hosts for MINUTES=10 with kills, swaps, limits and sch
 bench: redis guests ## measure the most important figures in a few minutes
 	cargo bench --locked --bench dqhost -- --json $(TARGET)/bench.json
 
-bench-full: redis guests ## measure everything, a peer too; takes half an hour
+bench-full: redis guests ## measure everything, a peer too; takes an hour
 	cargo build --locked --release --manifest-path benches/effectum/Cargo.toml --target-dir $(TARGET)/effectum
 	@set -e; for subject in send "drain --effectum $(TARGET)/effectum/release/effectum-bench" \
 			lateness latency sandbox memory idle start hosts ceiling \
-			"blocking --messages 1000000" dashboard "neighbours --each"; do \
+			"blocking --messages 1000000" dashboard "neighbours --each" fair limits swaps slots; do \
 		cargo bench --locked --bench dqhost -- $$subject --json $(TARGET)/bench-$${subject%% *}.json; \
 	done
 
