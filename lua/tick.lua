@@ -13,8 +13,8 @@
 -- KEYS[8] {dp:<queue>}:due        hash    id -> unix ms at which a waiting message became due
 -- KEYS[9] {dp:<queue>}:history    hash    id -> failed attempts
 -- KEYS[10] {dp:<queue>}:schedules hash    name -> "paused:resumed:skipped:id": unix ms since when it is paused
---                                         or 0, unix ms at which the last pause ended or 0, ticks that were
---                                         skipped, the id of the last tick that was sent
+--                                         or 0, unix ms at which the last pause ended or it was first seen or
+--                                         0, ticks that were skipped, the id of the last tick that was sent
 -- KEYS[11] {dp:<queue>}:garbage   set     ids that become dead letters; read only
 -- KEYS[12] {dp:<queue>}:msg:<id>  string  the payload
 -- ARGV[1] channel that wakes sleeping hosts

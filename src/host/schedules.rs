@@ -24,6 +24,9 @@ struct Looked {
     is_told: bool,
     /// True while it is paused, as far as the store has said so.
     is_paused: bool,
+    /// When it began or went on, by the store's clock, and when that was learned, by that of this host: the
+    /// first may be a day ahead.
+    resumed: Option<(i64, Timestamp)>,
 }
 
 /// Sends what is due, again and again. A tick that the store did not accept is sent again a second later,
@@ -37,6 +40,7 @@ pub(super) async fn send(served: Arc<ServedQueue>) {
             until: None,
             is_told: false,
             is_paused: false,
+            resumed: None,
         })
         .collect();
     if schedules.is_empty() {
@@ -74,10 +78,13 @@ async fn send_due(
     now: Timestamp,
 ) -> StoreResult<()> {
     let (store, queue) = (&served.shared.store, &served.queue);
-    let may_send =
-        |one: &Looked| one.is_paused || !one.schedule.due(one.until, None, now).ticks.is_empty();
+    let may_send = |one: &Looked| {
+        one.is_paused
+            || one.until.is_none()
+            || !one.schedule.due(one.until, None, now).ticks.is_empty()
+    };
     let states = if schedules.iter().any(may_send) {
-        store.schedules(queue).await?
+        known(served, schedules).await?
     } else {
         Vec::new()
     };
@@ -103,6 +110,27 @@ async fn send_due(
     Ok(())
 }
 
+/// What the store keeps of schedules. One that it does not know begins now: its ticks of the last minute
+/// were nobody's.
+async fn known(served: &ServedQueue, schedules: &[Looked]) -> StoreResult<Vec<ScheduleState>> {
+    let (store, queue) = (&served.shared.store, &served.queue);
+    let states = store.schedules(queue).await?;
+    let is_new = |one: &&Looked| {
+        let name = &one.schedule.name;
+        one.until.is_none() && !states.iter().any(|state| state.name == *name)
+    };
+    let new: Vec<&Looked> = schedules.iter().filter(is_new).collect();
+    for one in &new {
+        let name = &one.schedule.name;
+        store.set_schedule_paused(queue, name, false).await?;
+    }
+    if new.is_empty() {
+        return Ok(states);
+    }
+    // Another host may have seen it first, and someone may have paused it.
+    store.schedules(queue).await
+}
+
 impl Looked {
     /// The ticks that are to be sent. Those of a pause were missed, and what becomes of them is said by the
     /// schedule.
@@ -117,7 +145,15 @@ impl Looked {
             return Vec::new();
         }
         let resumed_at_ms = state.and_then(|state| i64::try_from(state.resumed_at_ms?).ok());
-        let resumed = resumed_at_ms.and_then(|at_ms| Timestamp::from_millisecond(at_ms).ok());
+        if let Some(at_ms) = resumed_at_ms
+            && self.resumed.is_none_or(|(known, _)| known != at_ms)
+        {
+            self.resumed = Some((at_ms, now));
+        }
+        let resumed = self.resumed.and_then(|(at_ms, learned)| {
+            let at = Timestamp::from_millisecond(at_ms).ok()?;
+            Some(at.min(learned))
+        });
         let due = schedule.due(self.until, resumed, now);
         let was_paused = resumed > self.until;
         if due.has_skipped && !was_paused && !std::mem::replace(&mut self.is_told, true) {

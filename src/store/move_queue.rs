@@ -77,11 +77,11 @@ pub async fn move_queue(
     // Both, before anything is looked at: from here on no other copy moves anything.
     from.begin_transfer(queue, &peer(to)).await?;
     to.begin_transfer(queue, &peer(from)).await?;
-    // First, so that no tick of theirs is sent there. A repeat changes nothing.
+    // First, so that no tick of one that is paused is sent there, and none is new there. A repeat changes nothing.
     for schedule in from.schedules(queue).await? {
-        if schedule.paused_since_ms.is_some() {
-            to.set_schedule_paused(queue, &schedule.name, true).await?;
-        }
+        let is_paused = schedule.paused_since_ms.is_some();
+        to.set_schedule_paused(queue, &schedule.name, is_paused)
+            .await?;
     }
     let mut arrived = end_arrivals(from, to, queue, &run).await?;
     loop {

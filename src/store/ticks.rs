@@ -33,7 +33,8 @@ pub struct ScheduleState {
     pub name: String,
     /// Unix milliseconds since which it is paused, if it is.
     pub paused_since_ms: Option<u64>,
-    /// Unix milliseconds at which the last pause ended, if there was one.
+    /// Unix milliseconds at which the last pause ended, or at which a host first saw it. Ticks before were
+    /// missed.
     pub resumed_at_ms: Option<u64>,
     /// Ticks that were skipped because the message of the tick before had not ended.
     pub skipped: u64,

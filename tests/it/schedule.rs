@@ -400,6 +400,35 @@ fn waiting_ticks(store: &str) -> Vec<i64> {
     ticks
 }
 
+#[test]
+fn a_new_schedule_begins_when_a_host_first_sees_it_and_goes_on_after_a_restart() {
+    with_each_store(|folder, store| {
+        let noop = guest("noop").display().to_string();
+        let queues = format!(
+            "handler = {noop:?}\n[queue.q]\n[[queue.q.schedule]]\nname = \"s\"\nevery = \"100ms\"\n"
+        );
+        let config = settings(folder, store, &queues);
+        run(Some(store), &["pause", "-q", "q", "--create"], 0);
+        let began = now().as_millisecond();
+        let until = |tick: i64| {
+            let _hosts = Hosts::start(config.clone(), 2);
+            eventually("ticks are sent", || {
+                let ticks = waiting_ticks(store);
+                ticks.last().is_some_and(|last| *last >= tick).then_some(())
+            });
+        };
+        until(began);
+        let first = waiting_ticks(store);
+        // None of the minute before.
+        assert!(first[0] >= began, "{began}: {first:?}");
+        // What came while no host was there, too.
+        until(now().as_millisecond());
+        let all = waiting_ticks(store);
+        let gaps = all.windows(2).filter(|two| two[1] - two[0] != 100);
+        assert_eq!((all[0], gaps.count()), (first[0], 0), "{all:?}");
+    });
+}
+
 /// Pauses and resumes the schedule of `q`, whose messages wait, under two hosts. Returns the ticks that were
 /// sent before, those after, and a time in the pause.
 fn pause_and_resume(folder: &Path, store: &str, missed: &str) -> (Vec<i64>, Vec<i64>, i64) {

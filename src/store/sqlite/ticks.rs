@@ -34,16 +34,14 @@ impl Kept {
         })
     }
 
-    fn find(tx: &QueueTx<'_>, schedule: &str) -> rusqlite::Result<Self> {
+    fn find(tx: &QueueTx<'_>, schedule: &str) -> rusqlite::Result<Option<Self>> {
         let columns = Self::COLUMNS;
-        let found = tx
-            .tx
+        tx.tx
             .prepare_cached(&format!(
                 "SELECT {columns} FROM schedules WHERE queue = ?1 AND name = ?2"
             ))?
             .query_row(params![tx.row.id, schedule], Self::read)
-            .optional()?;
-        Ok(found.unwrap_or_default())
+            .optional()
     }
 
     fn write(&self, tx: &QueueTx<'_>, schedule: &str) -> rusqlite::Result<()> {
@@ -73,7 +71,7 @@ impl Kept {
 
 /// (nowhere) -> ready when already due, else -> pending. When the message is due, if it is sent.
 fn send_tick(tx: &mut QueueTx<'_>, tick: &Tick) -> Result<(TickSent, Option<u64>), Failure> {
-    let mut kept = Kept::find(tx, &tick.schedule)?;
+    let mut kept = Kept::find(tx, &tick.schedule)?.unwrap_or_default();
     if kept.paused_ms != 0 {
         return Ok((TickSent::Paused, None));
     }
@@ -101,10 +99,13 @@ fn send_tick(tx: &mut QueueTx<'_>, tick: &Tick) -> Result<(TickSent, Option<u64>
 }
 
 fn set_paused(tx: &QueueTx<'_>, schedule: &str, paused: bool) -> Result<(), Failure> {
-    let mut kept = Kept::find(tx, schedule)?;
-    if (kept.paused_ms != 0) == paused {
+    let found = Kept::find(tx, schedule)?;
+    if let Some(found) = &found
+        && (found.paused_ms != 0) == paused
+    {
         return Ok(());
     }
+    let mut kept = found.unwrap_or_default();
     if paused {
         kept.paused_ms = signed(tx.now.ms);
     } else {

@@ -16,7 +16,8 @@ pub trait SendTicks: Send + Sync + 'static {
     async fn send_ticks(&self, queue: &QueueName, ticks: &[Tick]) -> StoreResult<Vec<TickSent>>;
 
     /// Sends nothing of a schedule any more, on every host, or again. What is said last holds, also after a
-    /// restart. A repeat changes nothing. The queue is made when it is not there yet.
+    /// restart. A repeat changes nothing. To go on with one of which nothing is kept is to begin it: its ticks
+    /// before were missed. The queue is made when it is not there yet.
     async fn set_schedule_paused(
         &self,
         queue: &QueueName,

@@ -82,9 +82,15 @@ pub(crate) async fn nothing_is_sent_of_a_paused_schedule(store: &dyn Store) {
         pause(store, "s", false).await;
         pause(store, "never paused", false).await;
     }
-    let states = store.schedules(&queue()).await.unwrap();
+    let mut states = store.schedules(&queue()).await.unwrap();
     let names: Vec<&str> = states.iter().map(|state| state.name.as_str()).collect();
-    assert_eq!(names, ["s", "t"]);
+    assert_eq!(names, ["never paused", "s", "t"]);
+    // It begins, once.
+    let began = states.remove(0).resumed_at_ms;
+    assert!((since..=overview(store).await.now_ms).contains(&began.unwrap()));
+    pause(store, "never paused", false).await;
+    let again = store.schedules(&queue()).await.unwrap().remove(0);
+    assert_eq!((again.resumed_at_ms, again.paused_since_ms), (began, None));
     assert!(states[0].resumed_at_ms.unwrap() >= since);
     assert_eq!(states[0].paused_since_ms, None);
     // Nothing was kept of the ticks.
@@ -92,7 +98,7 @@ pub(crate) async fn nothing_is_sent_of_a_paused_schedule(store: &dyn Store) {
     assert_eq!(ask(store, &[3], false).await, [TickSent::Sent]);
     pause(store, "s", true).await;
     assert_eq!(ask(store, &[4], false).await, [TickSent::Paused]);
-    let paused = store.schedules(&queue()).await.unwrap().remove(0);
+    let paused = store.schedules(&queue()).await.unwrap().remove(1);
     assert_eq!(paused.resumed_at_ms, states[0].resumed_at_ms);
     pause(store, "s", false).await;
     // The last tick is still known.
