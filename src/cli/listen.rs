@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use anyhow::Context;
 use clap::Args;
@@ -290,11 +290,18 @@ impl Drop for Listening {
     }
 }
 
-/// The tokens of a file.
+/// The tokens of a file. To begin with, none is a mistake; later all may be taken back.
 fn tokens(path: PathBuf) -> Result<Kept<Tokens>, Usage> {
-    Kept::open("the tokens", vec![path], FILE_MAX, |files| {
+    let kept = Kept::open("the tokens", vec![path], FILE_MAX, |files| {
         Tokens::parse(&text_of(files)?)
-    })
+    })?;
+    let tokens = kept.value.read().unwrap_or_else(PoisonError::into_inner);
+    if tokens.is_empty() {
+        let words = "the tokens cannot be used: there is none: dqhost token new makes one";
+        return Err(Usage(words.to_owned()));
+    }
+    drop(tokens);
+    Ok(kept)
 }
 
 /// The secrets of senders, of a file.

@@ -141,6 +141,14 @@ fn a_token_that_is_taken_out_of_the_file_is_refused_and_a_broken_file_changes_no
         (ask(&api, &new) == 200).then_some(())
     });
     assert_eq!(ask(&api, &old), 401);
+    fs::write(&path, "# no one\n").unwrap();
+    eventually("nobody has a token", || {
+        (ask(&api, &new) == 401).then_some(())
+    });
+    // To begin with, it is a mistake.
+    let args = ["serve", "--tokens", path.to_str().unwrap()];
+    let refusal = stderr(&run(Some(&file(&folder)), &args, 2));
+    assert!(refusal.contains("dqhost token new"), "{refusal}");
 }
 
 #[test]
