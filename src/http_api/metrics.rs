@@ -191,8 +191,11 @@ impl Scrape {
         )?;
         let help = "How long requests to the store took";
         out.histogram("store_request_seconds", help, took)?;
-        if self.queues.is_some() {
+        if let Some(queues) = &self.queues {
             out.gauge("queues", "Queues of the store", self.known as u64)?;
+            let unread = self.known.min(QUEUES_MAX).saturating_sub(queues.len());
+            let help = "Queues of which the store did not tell, so they are not told of here";
+            out.gauge("queues_unread", help, unread as u64)?;
         }
         Ok(())
     }

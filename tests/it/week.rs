@@ -197,12 +197,12 @@ impl Week {
         swaps
     }
 
-    /// What a host tells a monitor of the store, once that has answered.
+    /// What a host tells a monitor of the store, once that has told of all queues.
     fn scrape(&self, at: usize) -> String {
         eventually("the store answers", || {
             let answer = self.ask(at, &request("GET", "/metrics", &[], b""));
             let text = answer.is(200).body;
-            text.contains("\ndqhost_store_up 1\n").then_some(text)
+            text.contains("\ndqhost_queues_unread 0\n").then_some(text)
         })
     }
 

@@ -152,6 +152,7 @@ fn the_numbers_of_a_scrape_are_those_of_the_queue_and_of_the_host() {
         for (series, value) in [
             ("dqhost_store_up", 1.0),
             ("dqhost_queues", 2.0),
+            ("dqhost_queues_unread", 0.0),
             ("dqhost_messages{queue=\"q\",state=\"pending\"}", 1.0),
             ("dqhost_messages{queue=\"bad\",state=\"dead\"}", 1.0),
             ("dqhost_events_total{queue=\"q\",event=\"acked\"}", 5.0),
@@ -235,6 +236,31 @@ fn the_page_names_every_metric_and_rules_and_dashboard_name_no_other() {
     }
     let dashboard = include_str!("../../../docs/grafana.json");
     serde_json::from_str::<serde_json::Value>(dashboard).unwrap();
+}
+
+#[test]
+fn a_queue_that_cannot_be_read_is_left_out_and_counted() {
+    let server = RedisServer::start();
+    let api = Api::serve(&server.url(), &[]);
+    for queue in ["bad", "q"] {
+        api.post(&format!("/queues/{queue}/messages"), &[], "x")
+            .is(201);
+    }
+    let mut connection = server.connection();
+    let pending = "{dp:bad}:pending";
+    redis::Cmd::set(pending, "of another program")
+        .exec(&mut connection)
+        .unwrap();
+    let seen = scrape(&api);
+    for (series, value) in [
+        ("dqhost_store_up", 1.0),
+        ("dqhost_queues", 2.0),
+        ("dqhost_queues_unread", 1.0),
+        ("dqhost_messages{queue=\"q\",state=\"ready\"}", 1.0),
+    ] {
+        assert!((seen[series] - value).abs() < 1e-9, "{series}: {seen:#?}");
+    }
+    assert!(!seen.keys().any(|series| series.contains("\"bad\"")));
 }
 
 #[test]
