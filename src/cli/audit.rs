@@ -67,6 +67,9 @@ pub(super) async fn audit(args: AuditArgs) -> anyhow::Result<Exit> {
     } else {
         print_audit(&store.describe(), &of_store, &queues, args.repair)?;
     }
+    for queue in args.queues.missing(&*store).await? {
+        tell!("there is no queue {queue}: nobody has sent to it");
+    }
     let is_fine = |(_, result): &Audited| result.as_ref().is_ok_and(AuditReport::is_repaired);
     Ok(match of_store.is_repaired() && queues.iter().all(is_fine) {
         true if complete => Exit::Done,

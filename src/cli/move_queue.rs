@@ -9,6 +9,7 @@ use super::config::ConfigArg;
 use super::open::{self, Missing};
 use super::queues::QueuesArgs;
 use super::{DurabilityArg, Exit, RedisArgs, SettingsArgs, Usage, log, print};
+use crate::control::is_known;
 use crate::message::QueueName;
 use crate::store::address::StoreAddress;
 use crate::store::move_queue::{Progress, move_queue};
@@ -57,6 +58,15 @@ pub(super) async fn run(args: MoveArgs) -> anyhow::Result<Exit> {
             .note
             .unwrap_or_else(|| "there is no queue".to_owned());
         anyhow::bail!("nothing was moved from {store}: {note}");
+    }
+    for queue in args.queues.missing(&*from).await? {
+        // One that has moved is there already.
+        if !is_known(&*to, &queue).await? {
+            anyhow::bail!(
+                "there is no queue {queue} in {}, so nothing was moved",
+                printable(&from.describe())
+            );
+        }
     }
     let shows_progress = io::stderr().is_terminal();
     for queue in chosen.queues {

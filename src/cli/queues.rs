@@ -3,6 +3,7 @@
 use clap::Args;
 
 use super::number;
+use crate::control::is_known;
 use crate::message::QueueName;
 use crate::store::{Store, StoreResult};
 use crate::text::printable;
@@ -46,6 +47,17 @@ impl QueuesArgs {
 
     pub(super) fn is_discovering(&self) -> bool {
         self.discover.is_some()
+    }
+
+    /// Those that were named and are not there: a wrong name must not look like a queue without messages.
+    pub(super) async fn missing(&self, store: &dyn Store) -> StoreResult<Vec<QueueName>> {
+        let mut missing = Vec::new();
+        for queue in &self.queue {
+            if !is_known(store, queue).await? {
+                missing.push(queue.clone());
+            }
+        }
+        Ok(missing)
     }
 
     pub(super) async fn choose(&self, store: &dyn Store) -> StoreResult<Chosen> {

@@ -168,8 +168,18 @@ async fn read(args: &StatsArgs, store: &dyn Store) -> anyhow::Result<Reading> {
             printable(&error)
         ));
     }
+    let is_empty = |row: &Row| row.1.counts == Counts::default();
+    let missing = if rows.iter().any(is_empty) {
+        args.queues.missing(store).await?
+    } else {
+        Vec::new()
+    };
+    for queue in &missing {
+        notes.push(format!("there is no queue {queue}: nobody has sent to it"));
+    }
     let met = met(&args.fail_if, &rows);
-    let exit = if met.is_empty() {
+    let is_watched = missing.is_empty() || args.fail_if.is_empty();
+    let exit = if met.is_empty() && is_watched {
         how_much(rows.len(), rows.len() + refused.len())
     } else {
         Exit::Failed

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::access::{OfQueue, ToView};
 use super::problem::Problem;
-use super::queues::wrong_query;
+use super::queues::{check_known, wrong_query};
 use super::schemas::AnyProblem;
 use super::{Answer, Shared, answer, schemas};
 use crate::control::Filter;
@@ -100,6 +100,9 @@ pub(super) async fn list(
     // Never closed.
     let _turn = shared.pages.acquire().await;
     let (records, next) = page(&shared, &of.queue, &wanted).await?;
+    if records.is_empty() {
+        check_known(&shared, &of.queue).await?;
+    }
     let messages: Vec<Value> = records.iter().map(format::json::record).collect();
     let value = json!({
         "messages": messages,

@@ -77,7 +77,7 @@ pub(super) async fn stats(State(shared): State<Arc<Shared>>, of: OfQueue<ToView>
     Ok(answer::json(StatusCode::OK, &stats))
 }
 
-async fn check_known(shared: &Shared, queue: &QueueName) -> Result<(), Problem> {
+pub(super) async fn check_known(shared: &Shared, queue: &QueueName) -> Result<(), Problem> {
     if shared.asked(is_known(&*shared.store, queue).await)? {
         return Ok(());
     }

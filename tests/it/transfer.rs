@@ -332,7 +332,8 @@ fn the_command_moves_all_queues() {
         "--queue",
         "mistyped",
     ];
-    assert!(stdout(&run(None, &none, 0)).starts_with("mistyped: 0 messages"));
+    let refusal = stderr(&run(None, &none, 1));
+    assert!(refusal.contains("there is no queue mistyped"), "{refusal}");
     assert!(!server.dump().contains("mistyped"));
     copy(&server.url(), &format!("sqlite://{file}"));
     assert_eq!(stats(&file, "a")["pending"], 2);

@@ -4,10 +4,38 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use serde_json::Value;
+use tempfile::TempDir;
 
 use crate::dashboard::tty::Tty;
 use crate::http_api::with_each_store;
 use crate::support::{dqhost, eventually, run, stderr, stdout};
+
+#[test]
+fn a_wrong_name_is_no_queue_without_messages() {
+    with_each_store(|store| {
+        run(Some(store), &["send", "x", "-q", "q"], 0);
+        run(Some(store), &["pause", "-q", "new", "--create"], 0);
+        for queue in ["q", "new"] {
+            let fine = run(
+                Some(store),
+                &["stats", "-q", queue, "--fail-if", "dead>0"],
+                0,
+            );
+            assert!(!stderr(&fine).contains("there is no queue"), "{fine:?}");
+        }
+        let folder = TempDir::new().unwrap();
+        let to = folder.path().join("other.db").display().to_string();
+        for (args, code) in [
+            (&["stats", "-q", "typo"][..], 0),
+            (&["stats", "-q", "typo", "--fail-if", "dead>0"], 1),
+            (&["audit", "-q", "typo", "-q", "q"], 0),
+            (&["move", "--from", store, "--to", &to, "-q", "typo"], 1),
+        ] {
+            let told = stderr(&run(Some(store), args, code));
+            assert!(told.contains("there is no queue typo"), "{args:?}: {told}");
+        }
+    });
+}
 
 #[test]
 fn a_queue_that_meets_a_condition_is_named_and_fails() {

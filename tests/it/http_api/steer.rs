@@ -42,8 +42,10 @@ fn what_is_read_is_what_the_commands_print() {
         assert_eq!(one, all["queues"][0]);
         api.get(&format!("{MESSAGES}/unknown"))
             .is_problem(404, "has no message unknown");
-        api.get("/queues/other/stats")
-            .is_problem(404, "there is no queue other");
+        for path in ["stats", "messages?state=ready"] {
+            api.get(&format!("/queues/other/{path}"))
+                .is_problem(404, "there is no queue other");
+        }
         api.get("/nothing").is_problem(404, "nothing at this path");
         let wrong = api.ask("PUT", MESSAGES, &[], b"");
         wrong.is_problem(405, "allow");
