@@ -56,19 +56,35 @@ struct Reading {
 pub(super) async fn stats(args: StatsArgs) -> anyhow::Result<Exit> {
     log::to_stderr("warn", false)?;
     let store = open::store(&args.store, Missing::Refuse).await?;
-    let mut is_first = true;
+    let mut reading = read(&args, &*store).await?;
+    let Some(every) = args.watch else {
+        show(&reading)?;
+        return Ok(reading.exit);
+    };
+    let (mut is_first, mut is_away) = (true, false);
     loop {
-        let reading = read(&args, &*store).await?;
-        match size_of_terminal() {
-            Some(size) if args.watch.is_some() && !args.json => {
-                redraw(&reading, size, is_first)?;
-            }
-            _ => show(&reading)?,
+        let screen = size_of_terminal().filter(|_| !args.json);
+        match screen {
+            Some(size) => redraw(&reading, size, is_first)?,
+            // Its last figures are not printed again.
+            None if is_away => {}
+            None => show(&reading)?,
+        }
+        if reading.exit != Exit::Done {
+            return Ok(reading.exit);
         }
         is_first = false;
-        match args.watch {
-            Some(every) if reading.exit == Exit::Done => tokio::time::sleep(every).await,
-            _ => return Ok(reading.exit),
+        tokio::time::sleep(every).await;
+        match read(&args, &*store).await {
+            Ok(next) => (reading, is_away) = (next, false),
+            Err(error) => {
+                let error = format!("{error:#}");
+                let note = format!("reading on until the store answers: {}", printable(&error));
+                if screen.is_none() && !is_away {
+                    tell!("{note}");
+                }
+                (reading.notes, is_away) = (vec![note], true);
+            }
         }
     }
 }

@@ -212,7 +212,11 @@ async fn file(
     if path.exists() {
         match SqliteStore::open(&options).await {
             Ok(store) => opened(findings, &store, queue).await,
-            Err(error) => findings.bad("store", error.to_string(), "give another --db"),
+            Err(error) => findings.bad(
+                "store",
+                error.to_string(),
+                "mend that; another --db is another store, without these messages",
+            ),
         }
     } else if rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_ok() {
         findings.ok("store", format!("{} will be made", path.display()));

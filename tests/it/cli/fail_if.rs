@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::dashboard::tty::Tty;
 use crate::http_api::with_each_store;
-use crate::support::{dqhost, eventually, run, stderr, stdout};
+use crate::support::{RedisServer, dqhost, eventually, run, stderr, stdout};
 
 #[test]
 fn a_wrong_name_is_no_queue_without_messages() {
@@ -96,6 +96,38 @@ fn a_watch_reads_again_until_a_condition_is_met() {
         assert_eq!(output.status.code(), Some(1));
         assert!(stderr(&output).contains("queue default: ready is 2 (ready>1)"));
     });
+}
+
+#[test]
+fn a_watch_outlasts_its_store() {
+    let mut server = RedisServer::start();
+    run(Some(&server.url()), &["send", "x"], 0);
+    let mut child = dqhost(Some(&server.url()), &["stats", "--json", "--watch=10ms"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut readings = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut told = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(readings.next().unwrap().unwrap().contains("\"ready\":1"));
+    server.kill();
+    // Beside what the log says of the connection.
+    let away = |line: &std::io::Result<String>| {
+        let line = line.as_ref().unwrap();
+        line.starts_with("reading on until the store answers: ")
+    };
+    assert!(told.any(|line| away(&line)));
+    server.restart();
+    for _ in 0..2 {
+        run(Some(&server.url()), &["send", "x"], 0);
+    }
+    let is_new = |line: std::io::Result<String>| {
+        let line: Value = serde_json::from_str(&line.unwrap()).unwrap();
+        line["queues"][0]["ready"].as_u64() >= Some(2)
+    };
+    assert!(readings.any(is_new));
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 #[test]
