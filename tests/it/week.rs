@@ -236,6 +236,7 @@ retries = 1000
 name = "often"
 every = "250ms"
 missed = "all"
+missed-max = 1000
 since = "SINCE"
 payload = '{"order": "tick", "status": "unpaid", "amount": 0.0}'
 "#;
