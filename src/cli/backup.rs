@@ -1,6 +1,6 @@
 //! `dqhost backup`.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::anyhow;
@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::open::{self, Missing};
-use super::{Exit, StoreArgs, Usage, log};
+use super::{Exit, StoreArgs, Usage, log, print};
 use crate::store::address::StoreAddress;
 use crate::store::sqlite::{Older, SqliteOptions, SqliteStore};
 use crate::text::printable;
@@ -48,7 +48,7 @@ pub(super) async fn backup(args: BackupArgs) -> anyhow::Result<Exit> {
         .backup(&args.to)
         .await
         .map_err(|error| anyhow!("no copy was made in {to}: {error}"))?;
-    let mut out = io::stdout().lock();
+    let mut out = print::stdout();
     if args.json {
         writeln!(out, "{}", json!({"file": to, "bytes": bytes}))?;
     } else {

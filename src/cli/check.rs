@@ -86,7 +86,7 @@ fn print_json(name: &str, found: &Inspection, granted: Granted) -> io::Result<()
 }
 
 fn print_text(name: &str, found: &Inspection, granted: Granted) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = print::stdout();
     writeln!(out, "file     {name}")?;
     writeln!(out, "digest   sha256:{}", found.digest)?;
     writeln!(out, "size     {} bytes", found.size)?;

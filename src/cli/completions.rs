@@ -13,7 +13,7 @@ use clap_complete::env::{self, EnvCompleter};
 
 use super::host_args::QueueSpec;
 use super::which::{LISTED, WAITING};
-use super::{Exit, config, help, open};
+use super::{Exit, config, help, open, print};
 use crate::message::{QueueName, State};
 use crate::store::{Page, Store, StoreResult};
 
@@ -72,7 +72,7 @@ pub(super) fn completions(args: &CompletionsArgs) -> anyhow::Result<Exit> {
     args.shell
         .completer()
         .write_registration(VARIABLE, name, program, program, &mut script)?;
-    io::stdout().lock().write_all(&script)?;
+    print::stdout().write_all(&script)?;
     Ok(Exit::Done)
 }
 

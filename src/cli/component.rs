@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::fs;
-use std::io::{self, Write};
+use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use wasmparser::{ExternalKind, Parser, Payload, Validator};
 use wit_component::{ComponentEncoder, StringEncoding};
 use wit_parser::Resolve;
 
-use super::{Exit, Usage, wit};
+use super::{Exit, Usage, print, wit};
 use crate::files;
 use crate::text::printable;
 
@@ -81,7 +81,7 @@ pub(super) fn component(args: &ComponentArgs) -> anyhow::Result<Exit> {
     let output = args.output.display().to_string();
     let output = printable(&output);
     files::write_whole(&args.output, &made).with_context(|| format!("cannot write {output}"))?;
-    writeln!(io::stdout().lock(), "{output}: {} bytes", made.len())?;
+    writeln!(print::stdout(), "{output}: {} bytes", made.len())?;
     Ok(Exit::Done)
 }
 

@@ -99,7 +99,7 @@ pub(super) async fn dead_try(args: TryArgs, max_of: MaxRedrives<'_>) -> anyhow::
         }
     }
     if !args.json {
-        writeln!(io::stdout().lock(), "{acked} of {all} acked")?;
+        writeln!(print::stdout(), "{acked} of {all} acked")?;
     }
     Ok(how_much(acked, all))
 }
@@ -140,7 +140,7 @@ async fn redrive(
 }
 
 fn print_text(tried: &Tried) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = print::stdout();
     write!(out, "{} ", printable(tried.id.as_str()))?;
     match &tried.report {
         Err(reason) => write!(out, "not run: {}", printable(reason))?,

@@ -101,7 +101,7 @@ impl Bench {
             self.round().await?;
             saves.take();
         }
-        let mut out = io::stdout().lock();
+        let mut out = print::stdout();
         writeln!(
             out,
             "waiting for a save, or for a payload in a line; Ctrl-C ends"
@@ -140,7 +140,7 @@ impl Bench {
         let digest = self.handler.as_ref().map_or("", Handler::digest);
         let digest = digest.get(..12).unwrap_or(digest);
         writeln!(
-            io::stdout().lock(),
+            print::stdout(),
             "\nbuilt in {built:.2} s, loaded in {loaded:.2} s, sha256:{digest}…"
         )?;
         let file = self.project.messages.display().to_string();
@@ -195,7 +195,7 @@ fn call(message: NewMessage) -> Call {
 
 /// A line for the run, what changed since the one before, and what the handler printed.
 fn show(number: u64, payload: &[u8], report: &Report, before: Option<&Before>) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = print::stdout();
     let ms = |duration: Duration| format!("{:.2}", duration.as_secs_f64() * 1000.0);
     let class = report.outcome.class();
     let (time, memory) = (ms(report.duration), report.memory / 1024);

@@ -118,7 +118,7 @@ impl Findings {
             }
             let mend = mend.as_ref().map(|mend| format!(" -> {mend}"));
             let mend = mend.unwrap_or_default();
-            writeln!(io::stdout().lock(), "{level:<7} {about:<13} {what}{mend}")?;
+            writeln!(print::stdout(), "{level:<7} {about:<13} {what}{mend}")?;
         }
         Ok(())
     }

@@ -106,7 +106,7 @@ fn told(args: &ImportArgs, counted: &Counted) -> io::Result<()> {
     }
     let [sent, dead, known] = [counted.sent, counted.dead, counted.known].map(grouped);
     writeln!(
-        io::stdout().lock(),
+        print::stdout(),
         "{queue}: {sent} sent, {dead} dead letters, {known} known already"
     )
 }

@@ -1,11 +1,11 @@
 //! `dqhost keys`: the table of keys.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use clap::Args;
 
-use super::Exit;
 use super::config::{Config, ConfigArg};
+use super::{Exit, print};
 use crate::dashboard::{key_lines, screens};
 
 #[derive(Debug, Args)]
@@ -17,7 +17,7 @@ pub(super) struct KeysArgs {
 /// Prints all keys, as the file of settings has them.
 pub(super) fn keys(config: &Config) -> anyhow::Result<Exit> {
     let keys = config.keys();
-    let mut out = io::stdout().lock();
+    let mut out = print::stdout();
     for scope in screens::PLACES {
         writeln!(out, "{}", scope.name())?;
         for (keys, help) in key_lines(&keys, scope) {

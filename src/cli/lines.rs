@@ -57,7 +57,11 @@ pub(super) async fn send(
             })?;
             sent += batch.len() as u64;
             if printing {
-                printing = print_all(&accepted, json)?;
+                printing = print_all(&accepted, json).with_context(|| {
+                    format!(
+                        "{sent} messages were sent, up to line {number}; send only the lines after it again"
+                    )
+                })?;
             }
             batch.clear();
         }

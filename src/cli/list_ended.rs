@@ -1,6 +1,6 @@
 //! `dqhost list ended`: how the latest messages ended.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use super::open::Missing;
 use super::page::{Output, PageArgs};
@@ -26,7 +26,7 @@ pub(super) async fn show(
             }
         }
         Output::Lines => {
-            let mut out = io::stdout().lock();
+            let mut out = print::stdout();
             for ended in &found {
                 writeln!(out, "{}", line(ended))?;
             }
@@ -36,9 +36,7 @@ pub(super) async fn show(
         }
         Output::Wide => {
             let now_ms = store.overview(queue).await?.now_ms;
-            io::stdout()
-                .lock()
-                .write_all(table(&found, now_ms).as_bytes())?;
+            print::stdout().write_all(table(&found, now_ms).as_bytes())?;
         }
     }
     Ok(Exit::Done)

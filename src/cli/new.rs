@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 
 use self::language::Language;
 use self::tools::Missing;
-use super::{Exit, Usage};
+use super::{Exit, Usage, print};
 
 mod language;
 mod tools;
@@ -69,7 +69,7 @@ pub(super) fn new(args: &NewArgs) -> anyhow::Result<Exit> {
 
 /// A line for each language, with the first of its tools that is not there.
 fn list() -> io::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = print::stdout();
     for language in Language::value_variants() {
         let name = language.name();
         match language.missing() {
@@ -109,7 +109,7 @@ fn make(name: &str, language: Language) -> anyhow::Result<()> {
         let _ = fs::remove_dir_all(folder);
     }
     written?;
-    let mut out = io::stdout().lock();
+    let mut out = print::stdout();
     for (path, _) in &files {
         writeln!(out, "{name}/{path}")?;
     }

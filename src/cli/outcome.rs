@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 
 use super::Exit;
-use super::print::json_line;
+use super::print::{self, json_line};
 use crate::control::Match;
 use crate::message::{MessageId, QueueName, State};
 use crate::text::{grouped, printable, times};
@@ -128,7 +128,7 @@ impl<'a> Outcomes<'a> {
         if self.change.json {
             return self.json(id, self.verb.done, fields);
         }
-        writeln!(io::stdout().lock(), "{}{text}", printable(id.as_str()))
+        writeln!(print::stdout(), "{}{text}", printable(id.as_str()))
     }
 
     /// It is not done.

@@ -1,6 +1,6 @@
 //! What commands write to stdout. Everything from outside goes through `text` first.
 
-use std::io::{self, Write};
+use std::io::{self, StdoutLock, Write};
 
 use serde_json::{Value, json};
 
@@ -16,9 +16,33 @@ use crate::text::{payload, printable};
 pub(super) const PAYLOAD_IN_LIST: usize = 60;
 const PAYLOAD_IN_FULL: usize = 1 << 20;
 
+/// Standard output. Its errors name it, so that they are not taken for those of the store.
+pub(super) struct Stdout(StdoutLock<'static>);
+
+/// Where every command prints.
+pub(super) fn stdout() -> Stdout {
+    Stdout(io::stdout().lock())
+}
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(|error| named(&error))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(|error| named(&error))
+    }
+}
+
+/// The error keeps its kind: a reader that has gone is no failure.
+fn named(error: &io::Error) -> io::Error {
+    let text = format!("cannot write to standard output: {error}");
+    io::Error::new(error.kind(), text)
+}
+
 /// One line of JSON.
 pub(super) fn json_line(value: &Value) -> io::Result<()> {
-    writeln!(io::stdout().lock(), "{}", json::text(value))
+    writeln!(stdout(), "{}", json::text(value))
 }
 
 /// The answer to one message sent, or to one copy of it, whose queue is named. The id is printed once.
@@ -44,14 +68,14 @@ pub(super) fn sent(
         }
     }
     if is_first {
-        writeln!(io::stdout().lock(), "{id}")?;
+        writeln!(stdout(), "{id}")?;
     }
     Ok(())
 }
 
 /// One line of a list.
 pub(super) fn record_line(record: &Record) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = stdout();
     write!(out, "{}", printable(record.id.as_str()))?;
     if let Some(at_ms) = record.at_ms {
         write!(out, "  {}", rfc3339(at_ms))?;
@@ -84,7 +108,7 @@ pub(super) fn shown_payload(record: &Record, max: usize) -> String {
 
 /// Everything about one message.
 pub(super) fn record(record: &Record) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = stdout();
     writeln!(out, "id            {}", printable(record.id.as_str()))?;
     writeln!(out, "state         {}", record.state.as_str())?;
     if let Some(at_ms) = record.at_ms {
@@ -130,7 +154,7 @@ pub(super) fn record(record: &Record) -> io::Result<()> {
 
 /// How a message ended.
 pub(super) fn ended(ended: &Ended, result: Option<&[u8]>, now_ms: u64) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = stdout();
     writeln!(out, "id            {}", printable(ended.id.as_str()))?;
     writeln!(out, "state         {}", ended_text(ended, now_ms))?;
     writeln!(out, "ended         {}", rfc3339(ended.at_ms))?;

@@ -255,7 +255,7 @@ fn print_dry(queue: &QueueName, found: &Found, as_json: bool) -> anyhow::Result<
             "cancelled": found.waiting.len(), "deleted": found.dead.len(),
         }))?;
     } else {
-        let mut out = io::stdout().lock();
+        let mut out = print::stdout();
         for found in all {
             writeln!(out, "{}", printable(found.id.as_str()))?;
         }
@@ -288,7 +288,7 @@ fn print_removed(queue: &QueueName, removed: &Removed, as_json: bool) -> io::Res
     ]
     .map(|count| grouped(count as u64));
     writeln!(
-        io::stdout().lock(),
+        print::stdout(),
         "{queue}: {cancelled} cancelled, {deleted} deleted"
     )?;
     if removed.taken + removed.gone > 0 {

@@ -10,7 +10,7 @@ use wit_parser::PackageName;
 use super::sandbox::SandboxArgs;
 use super::signers::SIGNATURE_MAX;
 use super::source::registry::{self, Artifact, Reference};
-use super::{Exit, Usage, log, source, wit};
+use super::{Exit, Usage, log, print, source, wit};
 use crate::files;
 use crate::runtime::Effort;
 use crate::store::address::Endpoints;
@@ -65,7 +65,7 @@ pub(super) fn push(args: &PushArgs) -> anyhow::Result<Exit> {
     let digest = registry::push(&to, &artifact)
         .map_err(|reason| anyhow::anyhow!("{name} is not pushed: {}", printable(&reason)))?;
     let Reference { host, name, .. } = to;
-    writeln!(io::stdout().lock(), "oci://{host}/{name}@sha256:{digest}")?;
+    writeln!(print::stdout(), "oci://{host}/{name}@sha256:{digest}")?;
     Ok(Exit::Done)
 }
 

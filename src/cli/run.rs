@@ -120,7 +120,7 @@ pub(super) async fn run(args: RunArgs) -> anyhow::Result<Exit> {
 /// The line above the report of one message of several.
 fn heading(number: u64, payload: &str) -> io::Result<()> {
     let gap = if number > 1 { "\n" } else { "" };
-    writeln!(io::stdout().lock(), "{gap}message   {number}: {payload}")
+    writeln!(print::stdout(), "{gap}message   {number}: {payload}")
 }
 
 pub(super) fn exit_of(outcome: &Outcome) -> Exit {

@@ -15,7 +15,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use super::{Exit, Usage, folder, log, signals};
+use super::{Exit, Usage, folder, log, print, signals};
 use crate::files::{self, Owner};
 use crate::text::printable;
 
@@ -137,7 +137,7 @@ pub(super) fn reload(args: &ReloadArgs) -> anyhow::Result<Exit> {
         return Ok(Exit::Failed);
     }
     let mut exit = Exit::Done;
-    let mut out = io::stdout().lock();
+    let mut out = print::stdout();
     for Found { pid, store, hears } in found {
         let told = hears && kill_process(pid, Signal::HUP).is_ok();
         if !told {

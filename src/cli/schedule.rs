@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -108,7 +109,7 @@ async fn set_paused(args: &PauseArgs, config: &Config, paused: bool) -> anyhow::
         print::json_line(&json!({"queue": queue, "schedule": name, "paused": paused}))?;
     } else {
         let how = if paused { "is paused" } else { "goes on" };
-        writeln!(io::stdout().lock(), "{queue} {name} {how}")?;
+        writeln!(print::stdout(), "{queue} {name} {how}")?;
     }
     Ok(Exit::Done)
 }
@@ -120,7 +121,8 @@ async fn send(args: RunArgs, config: &Config) -> anyhow::Result<Exit> {
     let store = open::store(&args.store, Missing::Make).await?;
     let message = schedule.message_now(Timestamp::now());
     store.send(queue, std::slice::from_ref(&message)).await?;
-    writeln!(io::stdout().lock(), "{}", message.id)?;
+    writeln!(print::stdout(), "{}", message.id)
+        .with_context(|| format!("message {} was sent, so do not send it again", message.id))?;
     Ok(Exit::Done)
 }
 
@@ -220,7 +222,7 @@ fn print_text(
     ticks: &[Timestamp],
     now: Timestamp,
 ) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = print::stdout();
     let when = schedule.describe();
     write!(out, "{queue} {}: {}", schedule.name, printable(&when))?;
     match state.skipped {

@@ -16,7 +16,7 @@ use super::handlers::{Loader, NoHost};
 use super::open::Missing;
 use super::prompt::Prompt;
 use super::queues::QueuesArgs;
-use super::{Exit, StoreArgs, Usage, folder, log, open};
+use super::{Exit, StoreArgs, Usage, folder, log, open, print};
 use crate::control::controller::Controller;
 use crate::control::{LogRing, Snapshot, Stage};
 use crate::dashboard::{
@@ -165,7 +165,7 @@ pub(super) async fn snapshot(
         Some(SnapshotFormat::Svg) => picture.svg(),
         Some(SnapshotFormat::Text) | None => picture.text(),
     };
-    io::stdout().lock().write_all(text.as_bytes())?;
+    print::stdout().write_all(text.as_bytes())?;
     let Some(error) = refused else {
         return Ok(Exit::Done);
     };

@@ -8,14 +8,15 @@
 use std::slice::from_ref;
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 
 use super::open::Missing;
-use super::topic::{Target, print_answers};
+use super::topic::{Answer, Target, print_answers};
 use super::{Exit, QueueArg, StoreArgs, Usage, lines, log, number, open, payload, time};
 use crate::format::line::Defaults;
-use crate::format::message::{Repeats, expiring, with_key};
+use crate::format::message::{Repeats, expiring, outcome_text, with_key};
 use crate::message::{Due, NewMessage, PAYLOAD_MAX_DEFAULT, RETRIES_MAX, TopicName};
 use crate::text::{cut, shell_word};
 
@@ -229,8 +230,17 @@ pub(super) async fn send(args: SendArgs) -> anyhow::Result<Exit> {
     let message = message.message(bytes).map_err(Usage)?;
     let store = open::store(&args.store, Missing::Make).await?;
     let answers = target.send(&*store, &[message]).await?;
-    print_answers(&answers, args.json)?;
+    print_answers(&answers, args.json).with_context(|| accepted(&answers))?;
     Ok(Exit::Done)
+}
+
+/// What is said if the answers to one message cannot be printed: a repeated command would send it twice.
+fn accepted(answers: &[Answer]) -> String {
+    let Some(Answer { sent, .. }) = answers.first() else {
+        return "nothing was sent".to_owned();
+    };
+    let what = outcome_text(sent.outcome).unwrap_or("was sent, so do not send it again");
+    format!("message {} {what}", sent.id)
 }
 
 fn no_payload() -> Usage {

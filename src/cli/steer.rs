@@ -84,7 +84,7 @@ fn print_paused(queue: &QueueName, paused: bool, as_json: bool) -> anyhow::Resul
         print::json_line(&json!({"queue": queue, "paused": paused}))?;
     } else {
         let how = if paused { "is paused" } else { "goes on" };
-        writeln!(io::stdout().lock(), "{queue} {how}")?;
+        writeln!(print::stdout(), "{queue} {how}")?;
     }
     Ok(Exit::Done)
 }

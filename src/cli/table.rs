@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-use super::print::{failure, shown_payload};
+use super::print::{self, failure, shown_payload};
 use crate::message::{Record, State};
 use crate::text::{human_duration, printable};
 
@@ -50,9 +50,7 @@ impl Table {
 
     pub(super) fn print(&mut self, records: &[&Record]) -> io::Result<()> {
         if !records.is_empty() {
-            io::stdout()
-                .lock()
-                .write_all(self.text(records).as_bytes())?;
+            print::stdout().write_all(self.text(records).as_bytes())?;
         }
         Ok(())
     }

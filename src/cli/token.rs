@@ -1,10 +1,10 @@
 //! `dqhost token`.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use clap::{Args, Subcommand};
 
-use super::Exit;
+use super::{Exit, print};
 use crate::http_api::{Grant, Role, name_of, new_token};
 use crate::message::QueueName;
 
@@ -40,6 +40,6 @@ pub(super) fn token(command: TokenCommand) -> anyhow::Result<Exit> {
         queues: (!args.queue.is_empty()).then(|| args.queue.into_iter().collect()),
     };
     let (token, line) = new_token(&grant);
-    writeln!(io::stdout().lock(), "{token}\n{line}")?;
+    writeln!(print::stdout(), "{token}\n{line}")?;
     Ok(Exit::Done)
 }

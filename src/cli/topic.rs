@@ -55,7 +55,7 @@ async fn subscribe(args: &SubscriptionArgs) -> anyhow::Result<Exit> {
     let (topic, queue) = (&args.topic, &args.queue);
     let store = open::store(&args.store, Missing::Make).await?;
     if store.subscribe_queue(topic, queue).await? {
-        writeln!(io::stdout().lock(), "{queue} gets what is sent to {topic}")?;
+        writeln!(print::stdout(), "{queue} gets what is sent to {topic}")?;
     } else {
         tell!("{queue} has subscribed to {topic} before");
     }
@@ -70,7 +70,7 @@ async fn unsubscribe(args: &SubscriptionArgs) -> anyhow::Result<Exit> {
         return Ok(Exit::Failed);
     }
     writeln!(
-        io::stdout().lock(),
+        print::stdout(),
         "{queue} gets nothing more that is sent to {topic}"
     )?;
     Ok(Exit::Done)
@@ -78,7 +78,7 @@ async fn unsubscribe(args: &SubscriptionArgs) -> anyhow::Result<Exit> {
 
 async fn list(args: &ListArgs) -> anyhow::Result<Exit> {
     let store = open::store(&args.store, Missing::Refuse).await?;
-    let mut out = io::stdout().lock();
+    let mut out = print::stdout();
     for (topic, queue) in store.subscriptions().await? {
         if args.topic.as_ref().is_some_and(|wanted| *wanted != topic) {
             continue;

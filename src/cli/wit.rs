@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::Args;
 use wit_parser::{PackageId, Resolve};
 
-use super::{Exit, Usage};
+use super::{Exit, Usage, print};
 use crate::files::{self, Owner};
 use crate::text::printable;
 
@@ -59,7 +59,7 @@ pub(super) fn wit(args: &WitArgs) -> anyhow::Result<Exit> {
             files::write_whole(path, text.as_bytes())
                 .with_context(|| format!("cannot write {shown}"))?;
         }
-        writeln!(io::stdout().lock(), "{}", printable(&shown.to_string()))?;
+        writeln!(print::stdout(), "{}", printable(&shown.to_string()))?;
     }
     Ok(Exit::Done)
 }

@@ -1,6 +1,6 @@
 //! `dqhost config`: what holds, where it comes from, and which keys there are.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Subcommand};
@@ -9,7 +9,7 @@ use super::keys::{self, Key, Kind, Setting};
 use super::{Config, last, schema};
 use crate::cli::host_args::UpArgs;
 use crate::cli::number::AUTO;
-use crate::cli::{Exit, Usage, source};
+use crate::cli::{Exit, Usage, print, source};
 use crate::dashboard::Fact;
 use crate::message::QueueName;
 use crate::store::address::StoreAddress;
@@ -49,7 +49,7 @@ pub(in crate::cli) struct CheckArgs {
 pub(in crate::cli) fn run(command: ConfigCommand, config: &Config) -> anyhow::Result<Exit> {
     match command {
         ConfigCommand::Schema => {
-            writeln!(io::stdout().lock(), "{}", schema::text())?;
+            writeln!(print::stdout(), "{}", schema::text())?;
         }
         ConfigCommand::Show(args) => show(&args, config)?,
         ConfigCommand::Check(args) => {
@@ -74,7 +74,7 @@ pub(in crate::cli) fn run(command: ConfigCommand, config: &Config) -> anyhow::Re
             }
             let names: Vec<String> = queues.iter().map(ToString::to_string).collect();
             writeln!(
-                io::stdout().lock(),
+                print::stdout(),
                 "{}: no mistakes; queues: {}",
                 file.name,
                 names.join(", ")
@@ -95,7 +95,7 @@ struct Shown {
 type Section = (String, Vec<Shown>);
 
 fn show(args: &ShowArgs, config: &Config) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = print::stdout();
     for (heading, shown) in config.sections(&config.queue_names(&args.up))? {
         if !heading.is_empty() {
             writeln!(out, "\n{heading}")?;

@@ -114,7 +114,7 @@ impl Repeated {
     }
 
     pub(super) fn print_table(&self) -> io::Result<()> {
-        let mut out = io::stdout().lock();
+        let mut out = print::stdout();
         writeln!(
             out,
             "{:>7} {:>9} {:>10} {:>10} {:>10} {:>10}  VERDICTS",

@@ -72,7 +72,7 @@ fn sent_json(Outgoing { queue, message }: &Outgoing) -> Value {
 }
 
 pub(super) fn print_text(report: &Report) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = print::stdout();
     let reason = report.outcome.reason();
     write!(out, "verdict   {}", report.outcome.class())?;
     if !reason.is_empty() {
