@@ -165,6 +165,15 @@ pub fn shell_word(text: &str) -> String {
     }
 }
 
+/// Line and column of a byte of the text, from 1 on.
+#[must_use]
+pub fn line_and_column(text: &str, at: usize) -> (usize, usize) {
+    let before = text.get(..at).unwrap_or(text);
+    let line = before.matches('\n').count() + 1;
+    let start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    (line, before[start..].chars().count() + 1)
+}
+
 /// Bytes in hexadecimal, lower case.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {

@@ -119,7 +119,11 @@ impl Bench {
         match status {
             Ok(status) if status.success() => {}
             Ok(status) => {
-                tell!("the build failed ({status}), so the handler before it stays");
+                let so = match self.handler {
+                    Some(_) => "the handler before it stays",
+                    None => "there is no handler to try",
+                };
+                tell!("the build failed ({status}), so {so}");
                 return Ok(Exit::Handler);
             }
             Err(error) => {

@@ -125,3 +125,33 @@ fn a_folder_that_says_nothing_of_its_handler_is_told_of() {
         assert!(!error.contains('\u{1b}'), "{error:?}");
     }
 }
+
+#[test]
+fn a_mistake_in_the_manifest_is_told_with_its_line() {
+    let folder = TempDir::new().unwrap();
+    let manifest = folder.path().join("handler.toml");
+    for (text, told) in [
+        (
+            "[handler]\nbuild = 1\n",
+            "error: ./handler.toml:2:9: this is not understood: invalid type: integer `1`",
+        ),
+        (
+            "[handler]\nbuild = \"x\"\nfile = \n",
+            "error: ./handler.toml:3:8: this is not understood: ",
+        ),
+    ] {
+        fs::write(&manifest, text).unwrap();
+        let (_, error) = once(folder.path(), 2);
+        assert!(error.starts_with(told), "{error}");
+        assert!(!error.contains("\\n") && !error.contains('|'), "{error}");
+    }
+}
+
+#[test]
+fn a_first_build_that_fails_leaves_no_handler() {
+    let folder = project("echo");
+    fs::remove_file(folder.path().join("source.wasm")).unwrap();
+    let (_, error) = once(folder.path(), 4);
+    let told = "the build failed (exit status: 1), so there is no handler to try\n";
+    assert!(error.ends_with(told), "{error}");
+}

@@ -13,7 +13,7 @@ use super::schedules::{self, ScheduleArgs};
 use crate::cli::folder;
 use crate::files::{self, Trust};
 use crate::message::QueueName;
-use crate::text::printable;
+use crate::text::{line_and_column, printable};
 
 /// The name of the file where it is looked for.
 pub(super) const NAME: &str = "dqhost.toml";
@@ -104,8 +104,7 @@ impl File {
 
     /// The line of a byte.
     pub(super) fn line(&self, at: usize) -> usize {
-        let before = self.text.get(..at).unwrap_or(&self.text);
-        before.matches('\n').count() + 1
+        line_and_column(&self.text, at).0
     }
 
     pub(super) fn queue(&self, name: &QueueName) -> Option<&QueueTable> {
@@ -333,7 +332,7 @@ impl Reader<'_> {
         is_right.then(|| Setting {
             key: key.clone(),
             values,
-            line: self.place(name.span().start).0,
+            line: line_and_column(self.text, name.span().start).0,
         })
     }
 
@@ -372,14 +371,6 @@ impl Reader<'_> {
         }
     }
 
-    /// Line and column of a byte, from 1 on.
-    fn place(&self, at: usize) -> (usize, usize) {
-        let before = self.text.get(..at).unwrap_or(self.text);
-        let line = before.matches('\n').count() + 1;
-        let start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        (line, before[start..].chars().count() + 1)
-    }
-
     fn problem(&mut self, at: usize, text: String) {
         self.problems.push((at, text));
     }
@@ -388,7 +379,7 @@ impl Reader<'_> {
     fn into_problems(mut self) -> Problems {
         self.problems.sort();
         let lines = self.problems.iter().map(|(at, text)| {
-            let (line, column) = self.place(*at);
+            let (line, column) = line_and_column(self.text, *at);
             format!("{}:{line}:{column}: {text}", self.name)
         });
         Problems(lines.collect())

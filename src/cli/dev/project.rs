@@ -12,7 +12,7 @@ use serde::Deserialize;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::cli::Usage;
-use crate::text::printable;
+use crate::text::{line_and_column, printable};
 
 /// The file that says how the handler is built.
 const MANIFEST: &str = "handler.toml";
@@ -73,9 +73,11 @@ impl Project {
             _ => Usage(format!("cannot read {name}: {error}")),
         })?;
         let manifest: Manifest = toml::from_str(&text).map_err(|error| {
+            let at = error.span().map_or(0, |span| span.start);
+            let (line, column) = line_and_column(&text, at);
             Usage(format!(
-                "{name} is not understood: {}",
-                printable(&error.to_string())
+                "{name}:{line}:{column}: this is not understood: {}",
+                printable(error.message())
             ))
         })?;
         let Table {
