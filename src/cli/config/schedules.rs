@@ -27,7 +27,7 @@ pub(super) struct ScheduleArgs {
     #[arg(long, value_name = "NAME", value_parser = name)]
     name: Option<String>,
     /// Send at the times of this pattern: [second] minute hour day month weekday
-    #[arg(long, value_name = "PATTERN", value_parser = schedule::cron)]
+    #[arg(long, value_name = "PATTERN", value_parser = cron)]
     cron: Option<Cron>,
     /// Send once in this time
     #[arg(long, value_name = "DURATION", value_parser = period)]
@@ -83,6 +83,39 @@ fn name(text: &str) -> Result<String, String> {
         Ok(_) => Ok(text.to_owned()),
         Err(_) => Err("use 1 to 64 letters, digits, dots, underscores and dashes".to_owned()),
     }
+}
+
+/// The fields of a pattern, and what each takes. The first may be left out.
+const FIELDS: [(&str, &str); 6] = [
+    ("second", "0-59"),
+    ("minute", "0-59"),
+    ("hour", "0-23"),
+    ("day", "1-31"),
+    ("month", "1-12 or JAN-DEC"),
+    ("weekday", "0-7 or SUN-SAT"),
+];
+
+fn cron(text: &str) -> Result<Cron, String> {
+    schedule::cron(text).map_err(|_| mistake_in_pattern(text))
+}
+
+/// What is wrong with a pattern. The library names neither the field nor what it takes.
+fn mistake_in_pattern(text: &str) -> String {
+    let fields: Vec<&str> = text.split_whitespace().collect();
+    let known = FIELDS.get(FIELDS.len().saturating_sub(fields.len())..);
+    let known = known.filter(|_| (5..=6).contains(&fields.len()));
+    let Some(known) = known else {
+        return "write 5 fields, or 6 with seconds: [second] minute hour day month weekday"
+            .to_owned();
+    };
+    for (at, ((name, takes), field)) in known.iter().zip(fields.iter().copied()).enumerate() {
+        let mut alone = vec!["*"; fields.len()];
+        alone[at] = field;
+        if schedule::cron(&alone.join(" ")).is_err() {
+            return format!("its {name} must be {takes} or *, not {field:?}");
+        }
+    }
+    "this pattern never comes: no month of it has such a day".to_owned()
 }
 
 fn period(text: &str) -> Result<Duration, String> {
