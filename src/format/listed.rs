@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::line::{self, Defaults};
 use super::message::Repeats;
@@ -34,7 +35,7 @@ struct Description {
     attempts: Option<u32>,
     retries_left: Option<u32>,
     #[serde(default)]
-    history: Vec<HistoryEntry>,
+    history: Vec<Value>,
 }
 
 /// What a line that is read may be.
@@ -72,6 +73,7 @@ pub(crate) fn parse(line: &[u8], defaults: &Defaults, window: Duration) -> Resul
             "retries_left {retries} are over the limit of {RETRIES_MAX}"
         ));
     }
+    let mut history = history(described.history)?;
     let id = MessageId::from(id);
     if !matches!(state, State::Dead | State::Garbage) {
         return Ok(Listed::Alive(NewMessage {
@@ -82,7 +84,6 @@ pub(crate) fn parse(line: &[u8], defaults: &Defaults, window: Duration) -> Resul
             ..message
         }));
     }
-    let mut history = described.history;
     // The first and the latest, as a store keeps them.
     if history.len() > HISTORY_MAX {
         history.drain(1..=history.len() - HISTORY_MAX);
@@ -102,6 +103,20 @@ pub(crate) fn parse(line: &[u8], defaults: &Defaults, window: Duration) -> Resul
         history,
         payload: Some(message.payload),
     })))
+}
+
+/// The history, or which entry is none.
+fn history(entries: Vec<Value>) -> Result<Vec<HistoryEntry>, String> {
+    let read = |(number, entry)| {
+        serde_json::from_value(entry).map_err(|_| {
+            format!(
+                "entry {number} of its history is wrong: a failed attempt is {{\"attempt\": 1, \"at_ms\": \
+                 1795228395123, \"class\": \"nacked\"}}, and a redrive is {{\"redriven_from\": \"ID\", \
+                 \"at_ms\": 1795228395123}}"
+            )
+        })
+    };
+    (1..).zip(entries).map(read).collect()
 }
 
 #[cfg(test)]
@@ -190,6 +205,14 @@ mod tests {
             (
                 r#"{"payload":null,"payload_missing":true,"id":"a","state":"dead"}"#,
                 "payload is missing",
+            ),
+            (
+                r#"{"payload":"x","id":"a","state":"dead","history":[{"attempt":1,"at_ms":1,"class":"nacked"},{}]}"#,
+                "entry 2 of its history is wrong: a failed attempt is {\"attempt\": 1, \"at_ms\": 179",
+            ),
+            (
+                r#"{"payload":"x","id":"a","state":"ready","history":["x"]}"#,
+                "and a redrive is {\"redriven_from\": \"ID\", \"at_ms\": 1795228395123}",
             ),
             ("[]", "not a JSON object"),
         ] {
