@@ -92,7 +92,10 @@ pub(super) fn too_long(defaults: &Defaults) -> String {
     format!("it is longer than {} bytes", line_max(defaults))
 }
 
-/// The next line, or none at the end.
+/// The mark of UTF-8 that some editors write first. In files that were put together it is before later lines.
+const MARK: &[u8] = "\u{feff}".as_bytes();
+
+/// The next line without such a mark, or none at the end.
 pub(super) async fn read_line<R: AsyncRead + Unpin>(
     reader: &mut BufReader<R>,
     max: u64,
@@ -108,6 +111,9 @@ pub(super) async fn read_line<R: AsyncRead + Unpin>(
         too_long |= line.len() as u64 >= max && !line.ends_with(b"\n");
         if whole || !too_long {
             let nothing = line.is_empty() && !too_long;
+            if line.starts_with(MARK) {
+                line.drain(..MARK.len());
+            }
             return Ok((!nothing).then_some(if too_long { Err(TooLong) } else { Ok(line) }));
         }
         line.clear();
@@ -120,7 +126,8 @@ mod tests {
 
     #[tokio::test]
     async fn lines_are_read_whole_or_not_at_all() {
-        let input = [b"one\n".to_vec(), vec![b'x'; 25], b"\nlast".to_vec()].concat();
+        let first = "\u{feff}one\n".as_bytes().to_vec();
+        let input = [first, vec![b'x'; 25], b"\nlast".to_vec()].concat();
         let mut reader = BufReader::new(input.as_slice());
         let mut lines = Vec::new();
         while let Some(line) = read_line(&mut reader, 10).await.unwrap() {
