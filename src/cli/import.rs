@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, BufReader};
 
 use super::lines::{TooLong, read_line, too_long};
 use super::open::Missing;
-use super::{Exit, StoreArgs, log, number, open, print, time};
+use super::{Exit, StoreArgs, Usage, log, number, open, payload, print, time};
 use crate::format::line::line_max;
 use crate::format::listed::{self, Listed};
 use crate::message::{MessageId, NewMessage, PAYLOAD_MAX_DEFAULT, QueueName, Record, State};
@@ -68,8 +68,10 @@ pub(super) async fn import(args: ImportArgs) -> anyhow::Result<Exit> {
     let input: Box<dyn AsyncRead + Unpin + Send> = if args.file.as_os_str() == "-" {
         Box::new(tokio::io::stdin())
     } else {
-        let file = tokio::fs::File::open(&args.file).await;
-        Box::new(file.with_context(|| format!("cannot read {}", args.file.display()))?)
+        let file = payload::open(&args.file);
+        let file =
+            file.map_err(|error| Usage(format!("cannot read {}: {error}", args.file.display())))?;
+        Box::new(tokio::fs::File::from_std(file))
     };
     let store = open::store(&args.store, Missing::Make).await?;
     let mut importer = Importer {
@@ -87,13 +89,19 @@ pub(super) async fn import(args: ImportArgs) -> anyhow::Result<Exit> {
         format!("{sent} messages and {dead} dead letters were imported before; a repeat goes on")
     })?;
     told(&args, counted)?;
-    Ok(
-        match (counted.sent + counted.dead + counted.known, counted.wrong) {
-            (_, 0) => Exit::Done,
-            (0, _) => Exit::Failed,
-            _ => Exit::Partly,
-        },
-    )
+    let right = counted.sent + counted.dead + counted.known;
+    if right + counted.wrong == 0 {
+        let file = args.file.display().to_string();
+        tell!(
+            "{} has no line, so nothing is imported: `dqhost export` writes a line for each message",
+            printable(&file)
+        );
+    }
+    Ok(match (right, counted.wrong) {
+        (_, 0) => Exit::Done,
+        (0, _) => Exit::Failed,
+        _ => Exit::Partly,
+    })
 }
 
 fn told(args: &ImportArgs, counted: &Counted) -> io::Result<()> {

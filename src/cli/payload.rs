@@ -1,7 +1,8 @@
 //! Where payloads come from, and which are taken.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
+use std::path::Path;
 
 use anyhow::Context;
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -14,6 +15,15 @@ use crate::format::message::payload_too_long;
 fn size_of(file: &File) -> Option<u64> {
     let metadata = file.metadata().ok()?;
     metadata.is_file().then_some(metadata.len())
+}
+
+/// Opens a file to read from. A folder is refused here, since an error of reading it would not name it.
+pub(super) fn open(path: impl AsRef<Path>) -> io::Result<File> {
+    let file = File::open(path)?;
+    if file.metadata()?.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    Ok(file)
 }
 
 /// What a payload is read from.
@@ -34,7 +44,7 @@ pub(super) fn source(source: &str) -> anyhow::Result<Option<Source>> {
     let Some(path) = source.strip_prefix('@') else {
         return Ok(None);
     };
-    let file = File::open(path)
+    let file = open(path)
         .map_err(|error| Usage(format!("cannot read the payload from {path}: {error}")))?;
     Ok(Some(Source {
         size: size_of(&file),

@@ -148,7 +148,45 @@ fn wrong_lines_are_named_and_the_others_come_in() {
             assert!(errors.contains(says), "{errors}");
         }
         assert!(!errors.contains('\u{1b}'));
-        run(Some(store), &["import", "q", "nosuch.ndjson"], 1);
+        let missing = stderr(&run(Some(store), &["import", "q", "nosuch.ndjson"], 2));
+        assert!(missing.contains("cannot read nosuch.ndjson: "), "{missing}");
+    });
+}
+
+#[test]
+fn a_folder_is_no_file_of_messages_and_an_empty_file_has_none() {
+    with_each_store(|store| {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().display().to_string();
+        let told = stderr(&run(Some(store), &["import", "q", &path], 2));
+        let expected = format!("error: cannot read {path}: is a directory\n");
+        assert_eq!(told, expected);
+        let told = stderr(&run(Some(store), &["send", &format!("@{path}")], 2));
+        let expected = format!("error: cannot read the payload from {path}: is a directory\n");
+        assert_eq!(told, expected);
+        let file = folder.path().join("empty").display().to_string();
+        for text in ["", "\n\n", "\u{feff}"] {
+            fs::write(&file, text).unwrap();
+            let told = stderr(&run(Some(store), &["import", "q", &file], 0));
+            let expected = format!("{file} has no line, so nothing is imported: ");
+            assert!(told.starts_with(&expected), "{told}");
+        }
+    });
+}
+
+#[test]
+fn a_mark_before_the_first_line_is_no_part_of_it() {
+    let marked = |line: &str| format!("\u{feff}{line}\n").into_bytes();
+    with_each_store(|store| {
+        let send = dqhost(Some(store), &["send", "--ndjson", "-q", "q"]);
+        expect(feed(send, &marked(r#"{"payload":"x"}"#)), 0);
+        let import = dqhost(Some(store), &["import", "q", "-"]);
+        let line = marked(r#"{"payload":"y","id":"a","state":"ready"}"#);
+        expect(feed(import, &line), 0);
+        assert_eq!(stats(store, "q")["ready"], 2);
+        let echo = guest("echo").display().to_string();
+        let try_it = dqhost(None, &["run", &echo, "--messages", "-"]);
+        expect(feed(try_it, &marked(r#"{"payload":"x"}"#)), 0);
     });
 }
 
