@@ -147,7 +147,7 @@ pub(super) struct DeliveryArgs {
     /// Keep dead letters for so long
     ///
     /// If no host of the queue sets this, dead letters are kept until they are deleted.
-    #[arg(long, value_name = "DURATION", value_parser = time::duration,
+    #[arg(long, value_name = "DURATION", value_parser = dead_max_age,
         env = "DQHOST_DEAD_MAX_AGE")]
     pub dead_max_age: Option<Duration>,
     /// Keep the latest so many dead letters of each queue
@@ -187,6 +187,15 @@ impl DeliveryArgs {
         self.backoff.backoff()?;
         self.limits.limits()?;
         Ok(())
+    }
+}
+
+fn dead_max_age(text: &str) -> Result<Duration, String> {
+    match time::duration(text)? {
+        Duration::ZERO => {
+            Err("it must be more than zero, or every dead letter is deleted at once".to_owned())
+        }
+        age => Ok(age),
     }
 }
 

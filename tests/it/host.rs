@@ -395,7 +395,7 @@ fn dead_letters_are_kept_as_long_and_as_many_as_is_wanted() {
         host.wait_for(gone, |line| line["deleted"] == 1100);
         assert_eq!(dead(), 1);
         assert_eq!(get(&store, "default", &last)["state"], "dead");
-        let _host = with("--dead-max-age", "0s");
+        let _host = with("--dead-max-age", "1ms");
         eventually("none is kept", || (dead() == 0).then_some(()));
         assert_eq!(stats(&store, "default")["totals"]["deleted"], 1101);
     }
