@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextValue, ErrorKind};
 use clap::{Arg, Args, Command, CommandFactory};
 
 use super::{Cli, Exit, StoreArgs};
@@ -93,6 +93,15 @@ fn without_flags_of_host(command: Command) -> Command {
     command.mut_subcommands(|below| below.mut_args(hide))
 }
 
+/// A number below zero is a value: the flag refuses it by its name, where the parser would look for a flag `-1`.
+fn with_negative_numbers(arg: Arg) -> Arg {
+    let takes_one = arg.get_long().is_some() && arg.get_action().takes_values();
+    if takes_one && !arg.is_allow_hyphen_values_set() {
+        return arg.allow_negative_numbers(true);
+    }
+    arg
+}
+
 /// Leaves the flags of the store out of the short help, and says where they are.
 fn shaped(command: Command) -> Command {
     let is_of_store = |arg: &Arg| arg.get_help_heading() == Some(STORE);
@@ -101,7 +110,7 @@ fn shaped(command: Command) -> Command {
     let command = command
         .mut_args(|arg| {
             let hides = is_of_store(&arg) || arg.is_hide_short_help_set();
-            without_values(arg.hide_short_help(hides))
+            with_negative_numbers(without_values(arg.hide_short_help(hides)))
         })
         .mut_subcommands(shaped);
     if has_store && !has_more {
@@ -141,7 +150,7 @@ pub(super) fn refused(error: &clap::Error, args: &[OsString]) -> ExitCode {
     }
     if error.use_stderr() {
         // It repeats what was given, which may be anything.
-        for line in error.render().to_string().lines() {
+        for line in with_values_on_one_line(error).lines() {
             tell!("{}", printable(line));
         }
     } else {
@@ -149,6 +158,17 @@ pub(super) fn refused(error: &clap::Error, args: &[OsString]) -> ExitCode {
         let _ = error.print();
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+}
+
+/// What the parser says. Line breaks in a value that it repeats are written out, its own stay.
+fn with_values_on_one_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    error.context().fold(text, |text, (_, value)| match value {
+        ContextValue::String(value) if value.contains('\n') => {
+            text.replace(value, &printable(value))
+        }
+        _ => text,
+    })
 }
 
 #[cfg(test)]

@@ -13,7 +13,12 @@ pub(super) struct QueueLimitsArgs {
     ///
     /// A number and s, m, h or d. All hosts of a queue share the rate, so give it to each of them. A
     /// message over a limit waits at no cost of attempts.
-    #[arg(long, value_name = "N/UNIT", env = "DQHOST_RATE")]
+    #[arg(
+        long,
+        value_name = "N/UNIT",
+        env = "DQHOST_RATE",
+        allow_hyphen_values = true
+    )]
     rate: Option<Rate>,
     /// Begin so many messages at once after a quiet time
     ///

@@ -211,7 +211,7 @@ fn wrong_usage_is_refused_before_anything_is_sent() {
         ),
         (
             vec!["send", "x", "--retries", "-1"],
-            "unexpected argument '-1'",
+            "--retries must be a whole number from 0 to 1000000, not -1",
         ),
         (
             vec!["send", "x", "--retries", "9999999"],

@@ -190,6 +190,26 @@ fn numbers_are_refused_in_plain_words() {
             &["run", &echo, "--attempts", "\u{1b}[2J"],
             "--attempts must be a whole number, not \\u{1b}[2J",
         ),
+        (
+            &["send", "x", "--retries", "-1"],
+            "--retries must be a whole number from 0 to 1000000, not -1",
+        ),
+        (
+            &["list", "ready", "--limit", "-1"],
+            "--limit must be a whole number, not -1",
+        ),
+        (
+            &["list", "ready", "--offset", "-1"],
+            "--offset must be a whole number, not -1",
+        ),
+        (
+            &["run", &echo, "--repeat", "-1"],
+            "--repeat must be a whole number of at least 1, not -1",
+        ),
+        (
+            &["--handler", &echo, "--slots", "-1"],
+            "--slots must be auto or a whole number from 1 to 4096, not -1",
+        ),
     ] {
         let errors = stderr(&run(Some("unused"), args, 2));
         assert!(
