@@ -1,6 +1,8 @@
 //! What the program says: its help, and its refusals.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
 
 use tempfile::TempDir;
 
@@ -222,6 +224,51 @@ fn numbers_are_refused_in_plain_words() {
     assert!(
         stderr(&output).contains("--slots must be auto or a whole number from 1 to 4096, not many")
     );
+}
+
+#[test]
+fn values_that_the_parser_repeats_have_no_line_breaks() {
+    let echo = guest("echo").display().to_string();
+    for (args, says) in [
+        (
+            &["send", "x", "--in", "a\nerror: b"][..],
+            "error: invalid value 'a\\nerror: b' for '--in <DURATION>': not a duration",
+        ),
+        (
+            &["send", "x", "--in=a\nb"],
+            "error: invalid value 'a\\nb' for '--in <DURATION>': not a duration",
+        ),
+        (&["a\nb"], "error: unrecognized subcommand 'a\\nb'\n\n"),
+        (
+            &["--handler", &echo, "--rate", "-1/s"],
+            "error: invalid value '-1/s' for '--rate <N/UNIT>': ",
+        ),
+        (
+            &["--handler", &echo, "--dead-max-age", "0s"],
+            "error: invalid value '0s' for '--dead-max-age <DURATION>': it must be more than zero, or \
+             every dead letter is deleted at once\n",
+        ),
+    ] {
+        let errors = stderr(&run(Some("unused"), args, 2));
+        assert!(errors.starts_with(says), "{args:?}: {errors}");
+    }
+}
+
+#[test]
+fn a_server_that_is_not_redis_is_called_so() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 1024]);
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    let errors = stderr(&run(Some(&url), &["stats"], 3));
+    let says = "what answers there is not Redis: check the host and the port";
+    assert!(errors.contains(says), "{errors}");
+    assert!(!errors.contains("Parse error"), "{errors}");
 }
 
 #[test]

@@ -28,6 +28,10 @@ pub(crate) fn store_error(name: &str, operation: Operation, error: &RedisError) 
             store,
             reason: printable(&tls_reason(error)).into_owned(),
         },
+        ErrorKind::Parse if is_of_another_protocol(error) => unreachable(
+            store,
+            "what answers there is not Redis: check the host and the port".to_owned(),
+        ),
         ErrorKind::Io
         | ErrorKind::Parse
         | ErrorKind::Server(
@@ -71,6 +75,12 @@ fn is_forbidden(error: &RedisError) -> bool {
     ) || error
         .detail()
         .is_some_and(|detail| detail.starts_with("The user executing the script can't"))
+}
+
+/// True if the answer was none of Redis's protocol. A value of a wrong type is the same kind of error, and the
+/// parser has no other mark.
+fn is_of_another_protocol(error: &RedisError) -> bool {
+    error.to_string().contains("Parse error at ")
 }
 
 /// What went wrong with TLS, if that is what it was. The client library has it in an [`Arc`], and the
