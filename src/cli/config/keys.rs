@@ -28,6 +28,11 @@ const NO_KEYS: [&str; 6] = [
 /// Values of these keys may be secret, so no message repeats them.
 const SECRET: [&str; 2] = ["env", "redis"];
 
+/// True if values of the key with this name may be secret.
+pub(super) fn is_secret(name: &str) -> bool {
+    SECRET.contains(&name)
+}
+
 /// Keys that only the table of a queue has.
 #[derive(Debug, Clone, Args)]
 pub(in crate::cli) struct TableArgs {
@@ -123,7 +128,7 @@ impl Key {
     }
 
     pub(super) fn is_secret(&self) -> bool {
-        SECRET.contains(&self.name())
+        is_secret(self.name())
     }
 
     /// True if its value says where a handler comes from.

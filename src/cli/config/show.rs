@@ -23,7 +23,8 @@ pub(in crate::cli) enum ConfigCommand {
     /// Show every setting, as a file that would set it
     ///
     /// It takes every flag of `dqhost up`, and shows what a host with them would use. Passwords, values of
-    /// variables and what follows the ? of a handler's address are not shown.
+    /// variables and what follows the ? of a handler's address are not shown. A line with *** instead of a
+    /// password or a value is a comment.
     Show(Box<ShowArgs>),
     /// Check the file: its keys and their values
     Check(Box<CheckArgs>),
@@ -105,7 +106,11 @@ fn show(args: &ShowArgs, config: &Config) -> anyhow::Result<()> {
                  name,
                  value,
                  origin,
-             }| (format!("{name} = {value}"), origin),
+             }| {
+                let is_hidden = keys::is_secret(name) && value.contains(HIDDEN);
+                let comment = if is_hidden { "# " } else { "" };
+                (format!("{comment}{name} = {value}"), origin)
+            },
         );
         let lines: Vec<(String, &String)> = lines.collect();
         let width = lines.iter().map(|(line, _)| line.chars().count()).max();
