@@ -68,10 +68,10 @@ pub(in crate::cli) fn run(command: ConfigCommand, config: &Config) -> anyhow::Re
             }
             for queue in &queues {
                 let (of_queue, _) = config.of_queue(queue)?;
-                of_queue
-                    .delivery
-                    .check()
-                    .map_err(|Usage(reason)| Usage(format!("queue {queue}: {reason}")))?;
+                of_queue.delivery.check().map_err(|Usage(reason)| {
+                    let place = config.place_of(&reason, queue);
+                    Usage(format!("{place}queue {queue}: {reason}"))
+                })?;
             }
             let names: Vec<String> = queues.iter().map(ToString::to_string).collect();
             writeln!(
@@ -271,6 +271,17 @@ impl Config {
             value: shown_value(key, &values),
             origin,
         })
+    }
+
+    /// Where the file sets the first flag that a reason names, with a colon after it; empty if it sets none.
+    fn place_of(&self, reason: &str, queue: &QueueName) -> String {
+        let keys = keys::of_queue();
+        let places = keys.iter().filter_map(|key| {
+            let at = reason.find(&format!("--{} ", key.name()))?;
+            let (file, setting) = self.setting(key, Some(queue))?;
+            Some((at, format!("{file}:{}: ", setting.line)))
+        });
+        places.min().map_or_else(String::new, |(_, place)| place)
     }
 
     fn setting(&self, key: &Key, queue: Option<&QueueName>) -> Option<(&str, &Setting)> {
