@@ -262,6 +262,12 @@ impl Config {
         self.file.as_ref().map(|file| file.name.as_str())
     }
 
+    /// What is said if no file has a schedule: that it has none, or where it was looked for.
+    pub(super) fn no_schedules(&self) -> String {
+        let none = |name| format!("{name} has no schedule: [[queue.NAME.schedule]] is one");
+        self.file_name().map_or_else(file::nowhere, none)
+    }
+
     /// The queues that are served: those that a flag or the environment names, or else those that have a
     /// table.
     pub(super) fn queue_names(&self, args: &UpArgs) -> Vec<QueueName> {

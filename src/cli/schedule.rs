@@ -89,10 +89,10 @@ fn named(config: &Config, queue: &QueueName, name: &str) -> Result<Schedule, Usa
     let names: Vec<String> = schedules.iter().map(|known| known.name.clone()).collect();
     let found = schedules.into_iter().find(|schedule| schedule.name == name);
     found.ok_or_else(|| {
-        let known = if names.is_empty() {
-            "dqhost.toml has none for it".to_owned()
-        } else {
-            format!("it has {}", names.join(", "))
+        let known = match (names.as_slice(), config.file_name()) {
+            ([], None) => config.no_schedules(),
+            ([], Some(file)) => format!("{file} has none for it"),
+            (names, _) => format!("it has {}", names.join(", ")),
         };
         let name = printable(name);
         Usage(format!("queue {queue} has no schedule {name}: {known}"))
@@ -130,6 +130,10 @@ async fn list(args: &ListArgs, config: &Config) -> anyhow::Result<Exit> {
     log::to_stderr("warn", false)?;
     let now = Timestamp::now();
     let mut states = States::new(&args.store);
+    let has_none = |queue| config.schedules_of(queue, 0).is_empty();
+    if config.tables().iter().all(has_none) {
+        tell!("{}", printable(&config.no_schedules()));
+    }
     for queue in config.tables() {
         if !args.queue.is_empty() && !args.queue.contains(&queue) {
             continue;

@@ -634,3 +634,50 @@ fn a_host_without_a_file_needs_none() {
     let stats = stdout(&place.run(&["stats", "--json"], 0));
     assert!(stats.contains("\"ready\":0"), "{stats}");
 }
+
+#[test]
+fn it_is_told_where_the_file_was_looked_for() {
+    let place = Place(TempDir::new().unwrap());
+    let of_user = place.0.path().join("config/dqhost").display().to_string();
+    let nowhere = format!("there is no dqhost.toml here nor in {of_user}; ");
+    for (args, code) in [
+        (&["config", "check"][..], 2),
+        (&["schedule", "list"], 0),
+        (&["schedule", "pause", "daily"], 2),
+        (&["schedule", "run", "daily"], 2),
+    ] {
+        let told = stderr(&place.run(args, code));
+        assert!(told.contains(&nowhere), "{args:?}: {told}");
+    }
+    let place = Place::with("[queue.a]\n");
+    let told = stderr(&place.run(&["schedule", "list"], 0));
+    assert!(told.starts_with("dqhost.toml has no schedule: "), "{told}");
+}
+
+#[test]
+fn what_is_hidden_is_shown_as_a_comment() {
+    let place = Place::with(
+        "redis = \"redis://:hunter2@localhost\"\nenv = { A = \"hunter2\" }\n[queue.a]\nenv = { B = \"c\" }\n",
+    );
+    let text = stdout(&place.run(&["config", "show"], 0));
+    for line in [
+        "# redis = \"redis://***@localhost\"",
+        "# env = { A = \"***\" }",
+        "# env = { B = \"***\" }",
+    ] {
+        assert!(text.lines().any(|other| other == line), "{line}: {text}");
+    }
+    let again = Place::with(&text);
+    let text = stdout(&again.run(&["config", "show"], 0));
+    assert!(!text.contains("***"), "{text}");
+}
+
+#[test]
+fn keys_that_exclude_each_other_are_told_with_a_line() {
+    let place = Place::with(
+        "slots = 2\n\n[queue.a]\nrate = \"1/s\"\nfair-by = \"header:t\"\nlimit-by = \"header:t\"\n",
+    );
+    let told = stderr(&place.run(&["config", "check"], 2));
+    let place = "error: dqhost.toml:5: queue a: --fair-by and --limit-by do not go together: ";
+    assert!(told.starts_with(place), "{told}");
+}

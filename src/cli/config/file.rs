@@ -61,12 +61,23 @@ pub(super) struct File {
 
 /// The file that is used if none is named: the one in this folder, or the user's own.
 pub(super) fn found() -> Option<PathBuf> {
-    let of_user = folder::of_user("XDG_CONFIG_HOME", ".config").map(|folder| folder.join(NAME));
+    let of_user = folder_of_user().map(|folder| folder.join(NAME));
     let places = std::iter::once(PathBuf::from(NAME)).chain(of_user);
     // A link that leads nowhere is there, and is told of.
     places
         .into_iter()
         .find(|path| path.symlink_metadata().is_ok())
+}
+
+fn folder_of_user() -> Option<PathBuf> {
+    folder::of_user("XDG_CONFIG_HOME", ".config")
+}
+
+/// What is said where a command needs the file and none is found.
+pub(super) fn nowhere() -> String {
+    let of_user = folder_of_user();
+    let of_user = of_user.map_or_else(String::new, |at| format!(" nor in {}", at.display()));
+    format!("there is no {NAME} here{of_user}; name one with --config FILE")
 }
 
 impl File {

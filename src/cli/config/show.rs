@@ -5,6 +5,7 @@ use std::io::Write;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Subcommand};
 
+use super::file::nowhere;
 use super::keys::{self, Key, Kind, Setting};
 use super::{Config, last, schema};
 use crate::cli::host_args::UpArgs;
@@ -55,11 +56,7 @@ pub(in crate::cli) fn run(command: ConfigCommand, config: &Config) -> anyhow::Re
         ConfigCommand::Show(args) => show(&args, config)?,
         ConfigCommand::Check(args) => {
             let Some(file) = &config.file else {
-                return Err(Usage(
-                    "there is no dqhost.toml here nor in ~/.config/dqhost; name one with --config FILE"
-                        .to_owned(),
-                )
-                .into());
+                return Err(Usage(nowhere()).into());
             };
             args.up.slot_count(1)?;
             let queues = config.queue_names(&args.up);
