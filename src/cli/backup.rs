@@ -44,6 +44,10 @@ pub(super) async fn backup(args: BackupArgs) -> anyhow::Result<Exit> {
         return Err(Usage(refusal).into());
     }
     let to = printable(&args.to.display().to_string()).into_owned();
+    if args.to.is_dir() {
+        let refusal = format!("{to} is a folder: name the file of the copy, as in {to}/dqhost.db");
+        return Err(Usage(refusal).into());
+    }
     let bytes = store
         .backup(&args.to)
         .await

@@ -154,6 +154,12 @@ impl<'a> Outcomes<'a> {
             (Not::PayloadMissing, _) => {
                 tell!("{id} is not {did}: its payload is missing from the store");
             }
+            (Not::RedrivenTooOften(0), _) => {
+                tell!(
+                    "{id} is not {did}: --max-redrives 0 allows none; --force or a higher --max-redrives goes \
+                     over it"
+                );
+            }
             (Not::RedrivenTooOften(redrives), _) => tell!(
                 "{id} is not {did}: it was redriven {} already; --force or a higher --max-redrives goes \
                  over it",

@@ -79,6 +79,8 @@ fn a_copy_takes_the_place_of_nothing() {
     let told = stderr(&run(Some(&store), &["backup", &at("there")], 1));
     assert!(told.contains("there is a file of this name"), "{told}");
     assert_eq!(fs::read_to_string(at("there")).unwrap(), "mine");
+    let told = stderr(&run(Some(&store), &["backup", &at("")], 2));
+    assert!(told.contains("is a folder: name the file"), "{told}");
     let told = stderr(&run(Some(&store), &["backup", &at("no/folder")], 1));
     assert!(told.contains("no copy was made in"), "{told}");
     // SQLite itself follows no link.

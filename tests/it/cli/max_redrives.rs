@@ -35,6 +35,11 @@ fn a_message_is_redriven_so_often_and_more_only_when_forced() {
         run(Some(store), &["send", "poison", "-q", "q"], 0);
         serve(store);
         assert_eq!(dead(store)["redrives"], 0);
+        let none = stderr(&redrive(store, &["--all", "--max-redrives", "0"], 1));
+        assert!(
+            none.contains("is not redriven: --max-redrives 0 allows none; --force"),
+            "{none}"
+        );
         for redrives in 1..=2 {
             redrive(store, &["--all", "--max-redrives", "2"], 0);
             serve(store);
