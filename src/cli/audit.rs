@@ -113,7 +113,7 @@ fn print_audit(
     queues: &[Audited],
     repair: bool,
 ) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = print::stdout();
     writeln!(out, "store {}", printable(store))?;
     let reports = queues.iter().filter_map(|(queue, result)| {
         let report = result.as_ref().ok()?;

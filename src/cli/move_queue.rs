@@ -115,7 +115,7 @@ fn print_moved(
     }
     let (from, to) = (printable(from), printable(to));
     writeln!(
-        io::stdout().lock(),
+        print::stdout(),
         "{queue}: {messages} messages from {from} to {to}"
     )
 }

@@ -12,7 +12,7 @@ use super::open::Missing;
 use super::outcome::how_much;
 use super::queues::QueuesArgs;
 use super::table::size_of_terminal;
-use super::{Exit, StoreArgs, log, open, time};
+use super::{Exit, StoreArgs, log, open, print, time};
 use crate::format;
 use crate::message::QueueName;
 use crate::store::{Counts, HOST_SILENCE, Overview, SeenHost, Store, StoreError, StoreResult};
@@ -90,7 +90,7 @@ pub(super) async fn stats(args: StatsArgs) -> anyhow::Result<Exit> {
 }
 
 fn show(reading: &Reading) -> io::Result<()> {
-    io::stdout().lock().write_all(reading.text.as_bytes())?;
+    print::stdout().write_all(reading.text.as_bytes())?;
     for note in &reading.notes {
         tell!("{note}");
     }
@@ -107,7 +107,7 @@ fn redraw(reading: &Reading, size: (usize, usize), is_first: bool) -> io::Result
         frame += "\x1b[K\n";
     }
     frame += "\x1b[J";
-    let mut out = io::stdout().lock();
+    let mut out = print::stdout();
     out.write_all(frame.as_bytes())?;
     out.flush()
 }

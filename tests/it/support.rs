@@ -56,6 +56,9 @@ impl RedisServer {
                 "",
                 "--appendonly",
                 "yes",
+                // Written before the answer. With everysec a write waits while a busy disk syncs, and kill -9 loses it.
+                "--appendfsync",
+                "no",
             ])
             .args(settings)
             .current_dir(folder)
