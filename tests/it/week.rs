@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::http_api::{Answer, Api, request};
-use crate::support::{Host, RedisServer, dqhost, eventually, guest};
+use crate::support::{Host, PATIENCE, RedisServer, dqhost, eventually, guest};
 
 const HOSTS: usize = 3;
 
@@ -127,9 +127,7 @@ impl Week {
             at += 1;
             let address = self.hosts[at % HOSTS].lock().unwrap().as_ref()?.at.clone();
             let mut stream = std::net::TcpStream::connect(address).ok()?;
-            stream
-                .set_read_timeout(Some(crate::support::PATIENCE))
-                .ok()?;
+            stream.set_read_timeout(Some(PATIENCE)).ok()?;
             std::io::Write::write_all(&mut stream, request).ok()?;
             let answer = Answer::read(&mut stream)?;
             // While it stops, or while its store is busy.
@@ -204,6 +202,31 @@ impl Week {
             let text = answer.is(200).body;
             text.contains("\ndqhost_queues_unread 0\n").then_some(text)
         })
+    }
+
+    /// Waits until all that was sent has ended, for as long as some of it ends. Returns how many ticks there were.
+    fn ends(&self) -> u64 {
+        let (mut before, mut since) = (0, Instant::now());
+        loop {
+            let text = self.scrape(0);
+            let [of_orders, of_ticks] = ["orders", "ticks"].map(|queue| {
+                let [sent, acked, dead] =
+                    ["sent", "acked", "dead"].map(|event| counted(&text, queue, event));
+                (sent, acked + dead)
+            });
+            if of_orders.0 == of_orders.1 && of_ticks.0 == of_ticks.1 {
+                return of_ticks.0;
+            }
+            let ended = of_orders.1 + of_ticks.1;
+            if ended > before {
+                (before, since) = (ended, Instant::now());
+            }
+            assert!(
+                since.elapsed() < PATIENCE,
+                "sent and ended: orders {of_orders:?}, ticks {of_ticks:?}\n{text}"
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     /// Waits, unless the end comes first: then false.
@@ -285,14 +308,7 @@ fn a_week(store: Option<&RedisServer>) {
     // No more ticks, and what is left is done.
     fs::write(week.settings(), SETTINGS.split("[[").next().unwrap()).unwrap();
     week.start();
-    let ticks = eventually("all is done", || {
-        let text = week.scrape(0);
-        let is_over = |queue| {
-            let of = |event| counted(&text, queue, event);
-            of("sent") == of("acked") + of("dead")
-        };
-        (is_over("orders") && is_over("ticks")).then(|| counted(&text, "ticks", "sent"))
-    });
+    let ticks = week.ends();
     let all: u64 = sent.values().sum();
     for at in 0..HOSTS {
         let text = week.scrape(at);
