@@ -273,7 +273,8 @@ fn delivered(line: &str) -> Option<(u64, u64)> {
     let long = "-".repeat(65);
     let mut words = members.split(' ').filter(|word| !word.contains(&long));
     let score = words.next()?.trim_matches('"').replace('.', "");
-    let ends_ms: u64 = score.parse().unwrap();
+    // A renewal begins with XX.
+    let ends_ms: u64 = score.parse().ok()?;
     let words = 1 + words.count() as u64;
     let is_long = u64::from(members.contains(&long));
     Some(((ends_ms - 1000) * 1000, (words - is_long) / 2))
