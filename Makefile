@@ -10,7 +10,8 @@ MDBOOK := $(TARGET)/tools/mdbook
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/'
 
-demo: setup guests ## see it at work: build everything, send orders, handle them
+demo: setup ## see it at work: build it, send orders, handle them
+	cargo build --locked --profile guest --target wasm32-wasip2 --package guest-order-timeout
 	cargo build --locked
 	@sh tests/demo.sh $(TARGET)/debug $(TARGET)/wasm32-wasip2/guest
 
