@@ -189,14 +189,13 @@ fn check_rate(
         drops = (drops + u128::from(now - last) * count).min(full);
         last = now;
         let (got, wait) = (u128::from(answer[0]), answer[1]);
+        // Each call rounds by up to a microsecond. What has gone shows it from the next call on, the wait at once.
         let rounding = (number as u128 * count).div_ceil(per);
         prop_assert!(got <= drops / per && got <= wanted);
         prop_assert!(got + rounding >= (drops / per).min(wanted));
         drops -= got * per;
-        prop_assert!(
-            wait == 0 || drops < per + rounding * per,
-            "{wait} with {drops}"
-        );
+        let rounded = (number as u128 + 1) * count;
+        prop_assert!(wait == 0 || drops < per + rounded, "{wait} with {drops}");
         went.push((now, got));
         for (from, _) in &went {
             let since = went.iter().filter(|(at, _)| at >= from);
@@ -372,15 +371,14 @@ fn five_hundred_a_second_are_never_more_in_a_file_whoever_is_killed() {
 }
 
 #[test]
-fn three_hosts_that_are_killed_share_a_rate_and_go_on() {
+fn three_hosts_that_are_killed_share_a_rate_and_use_it() {
     const RATE: u64 = 100;
     const KILLS: usize = 5;
-    const MESSAGES: u64 = 5000;
     let server = RedisServer::start();
     let url = server.url();
     let line = serde_json::json!({"payload": "x", "retries": 1000}).to_string();
     let mut lines = String::new();
-    for _ in 0..MESSAGES {
+    for _ in 0..5000 {
         let _ = writeln!(lines, "{line}");
     }
     let send = dqhost(Some(&url), &["send", "--queue", "q", "--ndjson", "-"]);
@@ -413,20 +411,24 @@ fn three_hosts_that_are_killed_share_a_rate_and_go_on() {
         hosts.swap_remove(random.usize(0..3));
         hosts.push(Host::start(&url, &args));
     }
-    // How much of the rate is used by then is up to the machine; `benches/dqhost` measures it.
-    let by_rate = u64::try_from(began.elapsed().as_millis()).unwrap() * RATE / 1000;
-    let by_rate = by_rate.min(MESSAGES - RATE);
-    eventually(
-        "what waits is held back, and what the rate allows is handled",
-        || {
-            let now = stats(&url, "q");
-            let waits = now["ready"].as_u64().unwrap() + now["retry"].as_u64().unwrap();
-            let acked = now["totals"]["acked"].as_u64().unwrap();
-            (now["limited"] == waits && acked >= by_rate).then_some(())
-        },
+    let limited = stats(&url, "q");
+    assert_eq!(
+        limited["limited"],
+        limited["ready"].as_u64().unwrap() + limited["retry"].as_u64().unwrap()
     );
+    let held = began.elapsed();
     drop(hosts);
-    no_window_has_more(&deliveries.end(), (RATE, RATE), SLACK_US);
+    let deliveries = deliveries.end();
+    let number: u64 = deliveries.iter().map(|(_, number)| number).sum();
+    no_window_has_more(&deliveries, (RATE, RATE), SLACK_US);
+    // While there is demand the rate is used. A burst of a second forgives hosts that come late.
+    let by_rate = u64::try_from(held.as_millis()).unwrap() * RATE / 1000;
+    println!("{number} deliveries in {held:?}, {by_rate} by the rate");
+    assert!(number * 100 >= by_rate * 97, "{number} of {by_rate}");
+    assert!(
+        stats(&url, "q")["ready"].as_u64().unwrap() > 0,
+        "there was demand all the time"
+    );
 }
 
 #[test]
