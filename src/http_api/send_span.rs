@@ -8,8 +8,8 @@ use crate::spans::{Ended, Kind, Spans, Started, parent_of};
 pub(super) struct SendSpan(Started, Ended);
 
 impl SendSpan {
-    /// Begins it, to a queue or a topic, as a part of the trace that these headers name. It enters the messages that say nothing
-    /// else. None if nobody records it.
+    /// Begins it, to a queue or a topic, as a part of the trace that these headers name. It enters the
+    /// messages that say nothing else. None if nobody records it.
     pub(super) fn begin(
         spans: &Spans,
         to: &str,
