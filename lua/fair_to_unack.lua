@@ -66,7 +66,7 @@ local function end_of(period)
   return (math.floor(now_ms / PERIOD_MS) + period) * PERIOD_MS + 1
 end
 local aside_ms = end_of(3)
-local virtual = math.max(tonumber(kept[3] or 0), 0)
+local virtual = math.max(tonumber(redis.call('ZSCORE', limits, 'turn') or 0), 0)
 local was_virtual = virtual
 
 local digests = {}
@@ -96,17 +96,16 @@ local function without_others()
   number = tonumber(number or 0)
   local length = redis.call('LLEN', ready)
   local behind = length - number
-  if room == 0 or number <= room or behind < 0 or redis.call('EXISTS', retry, line) > 0 then return end
-  -- The newest of the run, and what has come since then, or was not sorted yet.
-  local more = math.min(behind, LOOKS_MAX)
-  local newer = redis.call('LRANGE', ready, behind - more, behind)
-  if newer[more + 1] ~= newest then return end
+  if room == 0 or number <= room or behind < 0 or redis.call('LLEN', retry) > 0
+    or redis.call('ZCARD', line) > 0 or redis.call('LINDEX', ready, -number) ~= newest then
+    return
+  end
   local starts = redis.call('ZRANGE', turns, 0, 1, 'WITHSCORES')
   local step = steps[digest] or STEP
   if #starts ~= 2 or starts[1] ~= digest or tonumber(starts[2]) ~= virtual + step then return end
-  local function are_of_one(ids, number)
-    local texts, ours = redis.call('HMGET', headers, unpack(ids, 1, number))
-    for i = 1, number do
+  local function are_of_one(ids)
+    local texts, ours = redis.call('HMGET', headers, unpack(ids))
+    for i = 1, #ids do
       local text = texts[i]
       if text ~= ours then
         if digest_of(text) ~= digest then return end
@@ -115,7 +114,13 @@ local function without_others()
     end
     return texts
   end
-  if more > 0 and not are_of_one(newer, more) then return end
+  -- What has come since then, or was not sorted yet.
+  local more = math.min(behind, LOOKS_MAX)
+  if more > 0 then
+    local newer = redis.call('LRANGE', ready, behind - more, behind - 1)
+    if not are_of_one(newer) then return end
+    newest = newer[1]
+  end
   local tail = redis.call('LRANGE', ready, -room, -1)
   local ids, seen = {}, {}
   for i = room, 1, -1 do
@@ -130,12 +135,12 @@ local function without_others()
       if leased[i] then return end
     end
   end
-  local texts = are_of_one(ids, room)
+  local texts = are_of_one(ids)
   if not texts then return end
   local reserved = to_unack(ids, {room, 0}, held, 14, 9, texts)
   went(room)
   number = number + more - room
-  redis.call('SET', KEYS[14], string.format('%s:%.0f:%s', digest, number, newer[1]))
+  redis.call('SET', KEYS[14], string.format('%s:%.0f:%s', digest, number, newest))
   local wait_us = look_in(room, 0, number)
   return {behind > more and 1 or wait_us, reserved}
 end
