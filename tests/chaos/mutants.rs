@@ -234,6 +234,7 @@ fn setup(name: &str, kind: Kind, shape: &Shape, seed: u64) -> Setup {
         shape: *shape,
         envs: vec![("DQHOST_MUTANT".to_owned(), name.to_owned())],
         end_limit: Duration::from_secs(11),
+        is_patient: false,
     }
 }
 
@@ -246,6 +247,7 @@ fn the_mistake_is_found() {
         for kind in [Kind::Redis, Kind::File] {
             let setup = Setup {
                 end_limit: Duration::from_mins(1),
+                is_patient: true,
                 ..setup(&name, kind, &crate::mistakes::little(), 1)
             };
             crate::steady(&setup).must_be_clean();
