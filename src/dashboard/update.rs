@@ -239,8 +239,8 @@ impl State {
         }
     }
 
-    /// What a frozen screen goes on to tell: whether the store is there, what the host was told to do,
-    /// what is paused; and what was opened since, which was not there to be held still.
+    /// What a frozen screen goes on to tell: whether the store is there, what the host was told to do, and
+    /// what is paused. It also tells of what was opened since, which was not there to be held still.
     fn thaw_what_must_be_true(&mut self, new: &Snapshot) {
         let shown = Arc::make_mut(&mut self.snapshot);
         shown.outage.clone_from(&new.outage);

@@ -1,8 +1,8 @@
 //! From one store to another: the messages of a queue leave the first and arrive in the second.
 //!
-//! Each batch takes four steps, each atomic in its store: *export* (out of every host's reach), *import*
-//! (into the other store, out of reach there too), `remove_exported` (gone from the first), `commit_import`
-//! (into its state in the second). A message is in a host's reach in one store or in none, never in two.
+//! Each batch takes four steps, each atomic in its store. *Export* puts it out of every host's reach, and
+//! *import* puts it into the other store, out of reach there too. `remove_exported` takes it out of the
+//! first, and `commit_import` puts it into its state in the second. A message is in a host's reach in one store or in none, never in two.
 //! After a crash between any two steps another run between the same two stores, in either direction, ends
 //! what was under way. This is a two-phase commit (Gray, "Notes on Data Base Operating Systems", 1978)
 //! whose coordinator remembers nothing: the first store's "moving" is the prepared state and its removal

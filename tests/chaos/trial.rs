@@ -47,7 +47,7 @@ pub(crate) struct Setup {
     pub envs: Vec<(String, String)>,
     /// How long to wait for the end of everything; the checker's limit is shorter.
     pub end_limit: Duration,
-    /// Waits for longer as long as messages end: a busy machine takes its time.
+    /// Waits for longer as long as messages end, each once: a busy machine takes its time.
     pub is_patient: bool,
 }
 
@@ -471,8 +471,9 @@ impl Trial {
                 {
                     return self.history.note(What::Drained);
                 }
-                if setup.is_patient && totals.acked + totals.dead > ended {
-                    (ended, since) = (totals.acked + totals.dead, Instant::now());
+                let now = totals.acked + totals.dead;
+                if setup.is_patient && now > ended && now <= totals.sent {
+                    (ended, since) = (now, Instant::now());
                 }
             }
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -189,7 +189,7 @@ fn check_rate(
         drops = (drops + u128::from(now - last) * count).min(full);
         last = now;
         let (got, wait) = (u128::from(answer[0]), answer[1]);
-        // Each call rounds by up to a microsecond. What has gone shows it from the next call on, the wait at once.
+        // Each call rounds by up to a microsecond. What goes shows it from the next call on, the wait at once.
         let rounding = (number as u128 * count).div_ceil(per);
         prop_assert!(got <= drops / per && got <= wanted);
         prop_assert!(got + rounding >= (drops / per).min(wanted));
@@ -265,8 +265,8 @@ impl Deliveries {
 }
 
 /// A line of MONITOR that puts ids into unack: `1795228395.123456 [0 lua] "ZADD" "{dp:q}:unack" ...`, each
-/// with its score. The member that makes a tree of the set is none. The line itself may be late on a busy machine; the
-/// score is the time of the reservation and its lease of a second.
+/// with its score. The member that makes a tree of the set is none. The line itself may be late on a busy
+/// machine. The score is the time of the reservation and its lease of a second.
 fn delivered(line: &str) -> Option<(u64, u64)> {
     let members = line.split_once("\"ZADD\" \"{dp:q}:unack\" ")?.1;
     let long = "-".repeat(65);
