@@ -14,13 +14,18 @@
 --         list without the newest 250 of ready and of retry, or -1 not to look. Those newest ones are
 --         looked at each time, and 250 from that place on.
 --
--- Returns {moved, us until the next one is due or -1, us until the next lease expires or -1, number to
--- dead-letter, number that waits in line, id of the next one that is due or "", place at which to look
--- next or -1 when it did not look, n, ids...}: with the third and the fourth a host knows whether `unack_to_retry` and
--- `collect_garbage` have anything to do. All these ids are of others (include/foreign.lua). The first n
--- are due, and still pending: their due times are cut to seconds, and `adopt` has to read the payloads'
--- expiries. The payloads of the rest, promoted or seen in line, may expire: `persist` has to see to
--- them.
+-- Returns a list, of which a host learns whether `unack_to_retry` and `collect_garbage` have work:
+--   1  how many it moved
+--   2  us until the next one is due, or -1
+--   3  us until the next lease expires, or -1
+--   4  how many become dead letters
+--   5  how many wait in line
+--   6  id of the next one that is due, or ""
+--   7  place at which to look next, or -1 when it did not look
+--   8  n, then ids of others (include/foreign.lua)
+-- The first n ids are due, and still pending: their due times are cut to seconds, and `adopt` has to
+-- read the payloads' expiries. The rest were promoted or seen in line: their payloads may expire, and
+-- `persist` has to see to them.
 -- Crash safety: the id is put into its list before it leaves pending, in one script. Any host
 -- repeats this on every pass.
 -- include: clock
