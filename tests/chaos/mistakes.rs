@@ -442,7 +442,8 @@ end\n"];
         "if running_max > 0 then" => "if false then"];
     // The messages of another key count for a key.
     "counts-another-key", Redis, keyed, "waits for another key", [Script "include/aside.lua":
-        "      return redis.sha1hex(tostring(pair[2]))" => "      return redis.sha1hex('')"];
+        "  local value = text and (plain_value(text) or decoded_value(text)) or ''\n" =>
+        "  local value = ''\n"];
     // The key with most messages keeps its turn.
     "starves", Redis, turns, "of another key go first", [Script "fair_to_unack.lua":
         "      start = start + step\n" => ""];

@@ -325,6 +325,63 @@ async fn in_redis_what_waits_for_its_turn_is_put_off() {
     assert_eq!(all, (0..40).collect::<Vec<_>>());
 }
 
+/// The SHA-1 of the key under which each of them was set aside, and that of the value which is its key.
+fn digests(server: &RedisServer, ids: &[(String, String)]) -> Vec<(String, String)> {
+    let one = |(id, value): &(String, String)| {
+        let at: String = server.command(&["HGET", "{dp:q}:limited:at", id]);
+        let (digest, _) = at.split_once(':').unwrap();
+        let wanted = server.command(&["EVAL", "return redis.sha1hex(ARGV[1])", "0", value]);
+        (digest.to_owned(), wanted)
+    };
+    ids.iter().map(one).collect()
+}
+
+#[tokio::test]
+async fn in_redis_the_key_is_the_value_of_the_header_however_it_is_written() {
+    const LETTERS: [char; 10] = ['"', '\\', '[', ']', ',', '{', ':', 'é', ' ', 'x'];
+    let server = RedisServer::start();
+    let store = server.store().await;
+    send(&*store, "large", 0..20).await;
+    let mut keys = Vec::new();
+    let mut random = fastrand::Rng::with_seed(7);
+    for _ in 0..100 {
+        let value: String = (0..random.usize(0..6))
+            .map(|_| *random.choice(&LETTERS).unwrap())
+            .collect();
+        let mut message = of(&value, "ours");
+        let note = ("note".to_owned(), format!("[[\"customer\",\"{value}\"]]"));
+        message.headers.insert(random.usize(0..2), note);
+        keys.push((message.id.to_string(), value));
+        store.send(&queue(), &[message]).await.unwrap();
+    }
+    let of_others = [
+        (r#"[ ["customer", "with spaces"] ]"#, "with spaces"),
+        (r#"[["customer","caf\u00e9"]]"#, "café"),
+        (r#"[["customer","first"],["customer","second"]]"#, "first"),
+        (
+            r#"[["customer","\"first\""],["customer","second"]]"#,
+            "\"first\"",
+        ),
+        (r#"[["customers","a"],["Customer","b"]]"#, ""),
+        (r#"[["customer",7]]"#, "7"),
+        ("[[\"customer\",\"cut", ""),
+    ];
+    for (text, value) in of_others {
+        let message = of("not this", "of others");
+        keys.push((message.id.to_string(), value.to_owned()));
+        store
+            .send(&queue(), std::slice::from_ref(&message))
+            .await
+            .unwrap();
+        let () = server.command(&["HSET", "{dp:q}:headers", &message.id.to_string(), text]);
+    }
+    sort(&*store).await;
+    for ((id, value), (digest, wanted)) in keys.iter().zip(digests(&server, &keys)) {
+        let text: String = server.command(&["HGET", "{dp:q}:headers", id]);
+        assert_eq!(digest, wanted, "{value:?} of {text}");
+    }
+}
+
 #[tokio::test]
 async fn in_redis_a_long_line_of_one_key_is_searched_only_if_others_have_changed_it() {
     let server = RedisServer::start();
