@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 /// How long anything may take before a test gives up. No test is about speed: this is only so that
 /// one that cannot pass ends.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(10);
 
 /// A Redis server on a Unix socket in a folder of its own; killed on drop.
 pub(crate) struct RedisServer {
@@ -458,6 +458,12 @@ impl Host {
         self.seen.extend(self.lines.try_iter());
         let mut seen = self.seen.iter();
         seen.any(|line| line["message"] == message && line["id"] == id)
+    }
+
+    /// How many lines with this message have come by now.
+    pub(crate) fn count(&mut self, message: &str) -> usize {
+        self.seen.extend(self.lines.try_iter());
+        with_message(&self.seen, message).len()
     }
 
     /// Waits until it logs no more.

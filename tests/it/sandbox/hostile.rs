@@ -48,7 +48,7 @@ pub(super) fn send(url: &str, queue: &str, payload: &str, count: usize) {
     send_with(url, queue, payload, (count, "0"));
 }
 
-fn send_with(url: &str, queue: &str, payload: &str, (count, retries): (usize, &str)) {
+pub(super) fn send_with(url: &str, queue: &str, payload: &str, (count, retries): (usize, &str)) {
     let line = format!("{{\"payload\": \"{payload}\"}}\n");
     let args = ["send", "--ndjson", "--retries", retries, "--queue", queue];
     let mut command = dqhost(Some(url), &args);
