@@ -57,7 +57,7 @@ struct Run {
     /// When it was answered or gone.
     ended_us: u64,
     is_open: bool,
-    /// Its process was frozen at some time while it ran, or just before.
+    /// Its process was frozen, or got no processor, at some time while it ran, or just before.
     was_frozen: bool,
     /// Its process was told to stop while it ran, or before: it may be given back.
     was_stopped: bool,
@@ -129,6 +129,8 @@ struct Checker<'e> {
     frozen: HashSet<Process>,
     /// When those that were frozen went on.
     thawed: HashMap<Process, u64>,
+    /// When they got no processor, from and to.
+    starved: HashMap<Process, Vec<[u64; 2]>>,
     stopping: HashSet<Process>,
     limits: Option<Limits>,
     /// The slots of all hosts, if keys take turns.
@@ -141,6 +143,13 @@ struct Checker<'e> {
 /// promise.
 pub(crate) fn violations(events: &[Event]) -> Vec<Violation> {
     let mut checker = Checker::default();
+    // Noticed when it is over, it counts from where it began.
+    for event in events {
+        if let What::Starved { by, for_us } = event.what {
+            let times = [event.us.saturating_sub(for_us), event.us];
+            checker.starved.entry(by).or_default().push(times);
+        }
+    }
     for event in events {
         checker.take(event);
     }
@@ -210,6 +219,7 @@ impl<'e> Checker<'e> {
                 self.frozen.insert(*by);
                 self.open_runs(*by, |run| run.was_frozen = true);
             }
+            What::Starved { by, .. } => self.open_runs(*by, |run| run.was_frozen = true),
             What::Thawed { by } => {
                 self.frozen.remove(by);
                 self.thawed.insert(*by, event.us);
@@ -308,7 +318,15 @@ impl<'e> Checker<'e> {
         let mut wrong = Vec::new();
         let finds_out = |us: &u64| event.us < *us + FINDS_OUT_US;
         let (frozen, thawed) = (&self.frozen, &self.thawed);
-        let is_frozen = |by| frozen.contains(by) || thawed.get(by).is_some_and(finds_out);
+        let is_starved = |times: &Vec<[u64; 2]>| {
+            let is_one = |[from, to]: &[u64; 2]| event.us >= *from && finds_out(to);
+            times.iter().any(is_one)
+        };
+        let is_frozen = |by| {
+            frozen.contains(by)
+                || thawed.get(by).is_some_and(finds_out)
+                || self.starved.get(by).is_some_and(is_starved)
+        };
         let was_frozen = is_frozen(by);
         let Some(message) = self.messages.get_mut(&**id) else {
             let words = format!("{id} runs, and nobody has sent it");

@@ -122,6 +122,8 @@ pub(crate) enum What {
     Frozen { by: Process },
     /// See `Frozen`.
     Thawed { by: Process },
+    /// A thread of it could run, and got no processor for so long until now or a little before.
+    Starved { by: Process, for_us: u64 },
     /// The payload of a message is about to be deleted behind the host's back.
     Removed { id: String },
     /// Something else was done to the store or to the connections.

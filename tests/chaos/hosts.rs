@@ -246,6 +246,15 @@ impl Crew {
         }
     }
 
+    /// Which processes there are, by the numbers that the system gives them.
+    pub(crate) fn processes(&self) -> Vec<(Process, u32)> {
+        let hosts = self.hosts.iter().filter_map(|host| {
+            let host = host.lock().unwrap();
+            host.as_ref().map(|r| (r.by, r.child.id()))
+        });
+        hosts.collect()
+    }
+
     /// The processes that can work.
     pub(crate) fn awake(&self) -> Vec<Process> {
         let hosts = self.hosts.iter().filter_map(|host| {

@@ -22,6 +22,7 @@ mod plan;
 mod proxy;
 mod report;
 mod settings;
+mod starved;
 #[path = "../it/support.rs"]
 #[expect(dead_code, reason = "the other tests use more of it")]
 mod support;

@@ -19,6 +19,7 @@ use crate::place::{Place, wait_for_cuts};
 use crate::plan::{BACKOFF, BACKOFF_MAX, Fault, LEASE, OF_TICK, Plan, Planned, Shape};
 use crate::report::Report;
 use crate::settings::{Settings, Ticks};
+use crate::starved;
 use crate::support::{dqhost, stdout};
 use crate::witness::{Order, Witness, digest};
 
@@ -109,6 +110,7 @@ pub(crate) fn carry_out(setup: &Setup) -> Report {
     let _end = (trial.crew.end_with_this(), trial.place.end_with_this());
     trial.note_limits();
     trial.crew.start_all();
+    starved::watch(&trial.crew, &trial.history);
     trial.crew.wait_until_all_serve();
     let producing = runtime.spawn(Arc::clone(&trial).produce());
     trial.hurt();

@@ -213,6 +213,34 @@ fn runs_that_overlap_are_found_unless_one_was_frozen() {
 }
 
 #[test]
+fn what_a_host_without_a_processor_begins_is_late() {
+    let late = |by| {
+        let mut events = good_and(4, [run(1, "m", 1, by), answered(1, Verdict::Ack)]);
+        events[2] = run(0, "m", 2, B);
+        events[6] = settled("m", 2, Outcome::Acked);
+        events.insert(7, settled("m", 1, Outcome::Refused));
+        events
+    };
+    let after = |times: [u64; 2]| {
+        let [noticed, for_us] = times;
+        let mut events = apart(late(A), 3_000_000);
+        let at = events.partition_point(|event| event.us <= noticed);
+        let what = What::Starved { by: A, for_us };
+        let (us, wall_ms) = (noticed, 0);
+        events.insert(at, Event { us, wall_ms, what });
+        let words = violations(&events).into_iter().map(|one| one.words);
+        words.collect::<Vec<_>>()
+    };
+    finds("runs as attempt 1 after 2", late(A));
+    // The late run begins at 15 s: in that time, a moment after it, before it and long after it.
+    let is_excused = |times| !after(times).iter().any(|w| w.contains("attempt 1 after 2"));
+    assert!(is_excused([15_500_000, 1_000_000]));
+    assert!(is_excused([14_900_000, 1_000_000]));
+    assert!(!is_excused([17_000_000, 1_000_000]));
+    assert!(!is_excused([12_900_000, 1_000_000]));
+}
+
+#[test]
 fn what_a_slow_machine_can_do_is_told_apart() {
     let are_of_time = |events| -> Vec<bool> {
         let violations = violations(&apart(events, 1_000_000));
