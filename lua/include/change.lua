@@ -51,32 +51,36 @@ local function bounded(due_ms, first_ms, wait)
   return math.max(due_ms, now_ms)
 end
 
--- A repeat as `repeats` keeps it: mode, due ms, longest wait, retries, ms of its first send, length of the
--- headers, the headers, the payload.
+-- A repeat as `repeats` keeps it: mode, due ms, longest wait, retries, the number of its first send, length of
+-- the headers, the headers, the payload. The number is the time in us, and above that of the message's run.
 local function kept_repeat(id)
   local text = field(repeats, id)
   if not text then return false end
-  local mode, due_ms, wait, retries, first, size, at =
+  local mode, due_ms, wait, retries, number, size, at =
     string.match(text, '^(%l+) (%d+) (%d*) (%d+) (%d+) (%d+) ()')
   if not at then return false end
   return {
     id = id, mode = mode, due_ms = tonumber(due_ms), wait = wait, retries = retries,
-    first = tonumber(first), headers = string.sub(text, at, at + size - 1),
+    number = tonumber(number), first = math.floor(number / 1000), headers = string.sub(text, at, at + size - 1),
     payload = string.sub(text, at + size),
   }
+end
+
+-- A count of released deliveries that none before has reached: the time in us, or more if the clock was set back.
+local function next_number(tries)
+  local failed, released = string.match(tries or '0:0', '^(%d+):(%d+)')
+  return math.max(time[1] * 1000000 + time[2], (failed or 0) + (released or 0) + 1)
 end
 
 -- The message runs. The repeat is kept, as one with those that came before it in this run.
 local function keep_for_later(new)
   local kept = kept_repeat(new.id)
-  local of, first, mode = new, now_ms, new.mode
-  if kept then
-    first = kept.first
-    if new.mode == 'extend' then of, mode = kept, kept.mode end
-  end
-  local due_ms = bounded(new.due_ms, first, new.wait)
+  local number = kept and kept.number or next_number(field(attempts, new.id))
+  local of, mode = new, new.mode
+  if kept and mode == 'extend' then of, mode = kept, kept.mode end
+  local due_ms = bounded(new.due_ms, math.min(math.floor(number / 1000), now_ms), new.wait)
   redis.call('HSET', repeats, new.id, string.format('%s %.0f %s %s %.0f %d ', mode, due_ms, new.wait,
-    of.retries, first, #of.headers) .. of.headers .. of.payload)
+    of.retries, number, #of.headers) .. of.headers .. of.payload)
   return due_ms
 end
 
@@ -114,13 +118,10 @@ local function wait_until(due_ms, id, from, again)
   return wakes
 end
 
--- What is on record of a message that begins anew. Ids come again, and so would tokens: a count of released
--- deliveries that goes on from the clock, in microseconds, makes each token another one.
+-- What is on record of a message that begins anew. Ids come again, and so would tokens without a new number.
 local function begin_anew(new, tries)
-  local failed, released = string.match(tries or '0:0', '^(%d+):(%d+)')
-  local number = math.max(time[1] * 1000000 + time[2], (failed or 0) + (released or 0) + 1)
   redis.call('HSET', counts, new.id, new.retries)
-  redis.call('HSET', attempts, new.id, string.format('0:%.0f', number))
+  redis.call('HSET', attempts, new.id, string.format('0:%.0f', next_number(tries)))
   redis.call('HDEL', history, new.id)
 end
 
@@ -170,7 +171,7 @@ local function was_sent_since(kept, key)
   if from ~= pending and from ~= ready then return false end
   local tries = field(attempts, kept.id)
   local released = string.match(tries or '', '^0:(%d+)')
-  return not tries or released and tonumber(released) > kept.first * 1000
+  return not tries or released and tonumber(released) > kept.number
 end
 
 -- Takes a repeat out of `repeats` and does what it wants, if its message does not run any more.

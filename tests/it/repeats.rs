@@ -75,6 +75,23 @@ async fn a_later_repeat_is_not_undone_by_one_that_waited_for_the_run() {
     assert_eq!(depths(&*store).await, [0, 0, 1, 0, 0]);
 }
 
+/// As when all of it is in one millisecond, or after the clock was set back: the run is as new as the repeat.
+#[tokio::test]
+async fn a_repeat_is_not_lost_that_comes_at_the_time_of_the_send() {
+    let server = RedisServer::start();
+    let store = server.store().await;
+    replaced(&*store, "first").await;
+    let id = MessageId::of_key("key");
+    let in_a_minute = format!("0:{}", (now_ms() + 60_000) * 1000);
+    let () = server.command(&["HSET", "{dp:q}:attempts", id.as_str(), &in_a_minute]);
+    let delivery = reserve_one(&*store, LONG).await;
+    assert_eq!(replaced(&*store, "second").await, SendOutcome::AfterRunning);
+    store.release(&queue(), &[delivery.claim]).await.unwrap();
+    let next = reserve_one(&*store, LONG).await;
+    assert_eq!(next.payload.as_deref(), Some(&b"second"[..]));
+    assert_eq!(depths(&*store).await, [0, 0, 1, 0, 0]);
+}
+
 /// Many run, and each is found in some heartbeat.
 #[tokio::test]
 async fn heartbeats_find_every_repeat_among_many_that_run() {
