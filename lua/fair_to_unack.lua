@@ -41,11 +41,10 @@
 -- include: clock
 -- include: gcra
 -- include: reserve
--- include: aside
--- include: foreign
 if redis.call('EXISTS', KEYS[8]) == 1 then return {0, {0}} end
 -- include: room
-local ready, retry, turns = KEYS[1], KEYS[2], KEYS[13]
+-- include: header_key
+local ready, retry, line, turns = KEYS[1], KEYS[2], KEYS[11], KEYS[13]
 local STEP = 1000
 local steps = {}
 if ARGV[9] ~= '' then
@@ -53,28 +52,9 @@ if ARGV[9] ~= '' then
     steps[redis.sha1hex(pair[1])] = math.floor(STEP / pair[2] + 0.5)
   end
 end
--- Ids in line that one call sorts, and ids aside that it puts off.
-local LOOKS_MAX, RENEWALS_MAX, LOOK_US = 500, 500, 5000000
--- Messages of others that one call meets in the run.
-local STRANGERS_MAX = 500
--- The most that one call takes out of ready from between others, and ids that it passes on the way: 5 ms.
-local OTHERS_MAX, WALK_MAX = 8, 300000
--- All that is set aside in a period has one due time, so that it is found by it. Never a whole second: those
--- are due times that a delayqueue producer has cut.
-local PERIOD_MS = 30000
-local function end_of(period)
-  return (math.floor(now_ms / PERIOD_MS) + period) * PERIOD_MS + 1
-end
-local aside_ms = end_of(3)
-local virtual = math.max(tonumber(redis.call('ZSCORE', limits, 'turn') or 0), 0)
-local was_virtual = virtual
-
-local digests = {}
-local function digest_of(text)
-  text = text or ''
-  digests[text] = digests[text] or key_of(text)
-  return digests[text]
-end
+-- Ids in line that one call sorts.
+local LOOKS_MAX, LOOK_US = 500, 5000000
+local virtual = math.max(tonumber(kept[3] or 0), 0)
 
 -- us until the next call, when so many went and so many are left.
 local function look_in(number, left_aside, left_in_run)
@@ -96,19 +76,17 @@ local function without_others()
   number = tonumber(number or 0)
   local length = redis.call('LLEN', ready)
   local behind = length - number
-  if room == 0 or number <= room or behind < 0 or redis.call('LLEN', retry) > 0
-    or redis.call('ZCARD', line) > 0 or redis.call('LINDEX', ready, -number) ~= newest then
+  if room == 0 or number <= room or behind < 0 or redis.call('EXISTS', retry, line) > 0
+    or redis.call('LINDEX', ready, -number) ~= newest or redis.call('ZCARD', turns) ~= 1
+    or tonumber(redis.call('ZSCORE', turns, digest) or -1) ~= virtual + (steps[digest] or STEP) then
     return
   end
-  local starts = redis.call('ZRANGE', turns, 0, 1, 'WITHSCORES')
-  local step = steps[digest] or STEP
-  if #starts ~= 2 or starts[1] ~= digest or tonumber(starts[2]) ~= virtual + step then return end
   local function are_of_one(ids)
     local texts, ours = redis.call('HMGET', headers, unpack(ids))
     for i = 1, #ids do
       local text = texts[i]
       if text ~= ours then
-        if digest_of(text) ~= digest then return end
+        if key_of(text) ~= digest then return end
         ours = text
       end
     end
@@ -146,6 +124,22 @@ local function without_others()
 end
 local alone = without_others()
 if alone then return alone end
+-- include: aside
+-- include: foreign
+local was_virtual = virtual
+-- Ids aside that one call puts off.
+local RENEWALS_MAX = 500
+-- Messages of others that one call meets in the run.
+local STRANGERS_MAX = 500
+-- The most that one call takes out of ready from between others, and ids that it passes on the way: 5 ms.
+local OTHERS_MAX, WALK_MAX = 8, 300000
+-- All that is set aside in a period has one due time, so that it is found by it. Never a whole second: those
+-- are due times that a delayqueue producer has cut.
+local PERIOD_MS = 30000
+local function end_of(period)
+  return (math.floor(now_ms / PERIOD_MS) + period) * PERIOD_MS + 1
+end
+local aside_ms = end_of(3)
 -- What is of another type is found before anything is changed. The above reads all that it changes.
 for _, key in ipairs({ready, retry}) do redis.call('LLEN', key) end
 for _, key in ipairs({pending, line, turns, unack}) do redis.call('ZCARD', key) end
@@ -225,7 +219,7 @@ local function look(list)
   local marks = redis.call('HMGET', at, unpack(ids))
   for i, id in ipairs(ids) do
     if not leased[i] and not seen[id] then
-      all[#all + 1] = {id = id, digest = digest_of(texts[i]), mark = marks[i], at = i - 1}
+      all[#all + 1] = {id = id, digest = key_of(texts[i]), mark = marks[i], at = i - 1}
     end
     seen[id] = true
   end
@@ -269,7 +263,7 @@ local function others_behind()
   local some, places, number, ours = {}, {}, #readies, nil
   for i = 1, number do
     local text = texts[i]
-    if text ~= ours and digest_of(text) == run.digest then ours = text end
+    if text ~= ours and key_of(text) == run.digest then ours = text end
     if marks[i] or text ~= ours then
       some[#some + 1] = readies[i]
       places[readies[i]] = number - i
@@ -375,12 +369,12 @@ local function next_in_run()
     if out[id] then
       out[id] = false
     elseif not ahead.leased[at_next] and not chosen[id] then
-      if text ~= ahead.ours and digest_of(text) == run.digest then ahead.ours = text end
+      if text ~= ahead.ours and key_of(text) == run.digest then ahead.ours = text end
       if text == ahead.ours then
         from_run.id = id
         return from_run
       end
-      local one = {id = id, digest = digest_of(text)}
+      local one = {id = id, digest = key_of(text)}
       strangers = strangers + 1
       one.mark = redis.call('HMGET', at, one.id)[1]
       meet(one, 'last')

@@ -34,6 +34,7 @@
 -- include: clock
 -- include: gcra
 -- include: reserve
+-- include: header_key
 -- include: aside
 if redis.call('EXISTS', KEYS[8]) == 1 then return {0, {0}} end
 local limits, keys, holders = KEYS[9], KEYS[13], KEYS[14]

@@ -6,7 +6,7 @@ local limits, wanted = KEYS[9], tonumber(ARGV[1])
 local count, per_us = tonumber(ARGV[4]), tonumber(ARGV[5])
 local burst, running_max = tonumber(ARGV[6]), tonumber(ARGV[7])
 local now_us = time[1] * 1000000 + time[2]
-local kept = redis.call('ZMSCORE', limits, 'rate', 'until')
+local kept = redis.call('ZMSCORE', limits, 'rate', 'until', 'turn')
 local room, tat = wanted, false
 if count > 0 then
   tat = tat_now(tonumber(kept[1] or now_us), now_us, count, per_us, burst)

@@ -441,7 +441,7 @@ end\n"];
     "runs-too-many", Redis, crowded, "run at once", [Script "include/room.lua":
         "if running_max > 0 then" => "if false then"];
     // The messages of another key count for a key.
-    "counts-another-key", Redis, keyed, "waits for another key", [Script "include/aside.lua":
+    "counts-another-key", Redis, keyed, "waits for another key", [Script "include/header_key.lua":
         "  local value = text and (plain_value(text) or decoded_value(text)) or ''\n" =>
         "  local value = ''\n"];
     // The key with most messages keeps its turn.

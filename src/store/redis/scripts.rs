@@ -57,6 +57,7 @@ fn included(name: &str) -> &'static str {
         "reserve" => include_str!("../../../lua/include/reserve.lua"),
         "room" => include_str!("../../../lua/include/room.lua"),
         "aside" => include_str!("../../../lua/include/aside.lua"),
+        "header_key" => include_str!("../../../lua/include/header_key.lua"),
         "held" => include_str!("../../../lua/include/held.lua"),
         "place" => include_str!("../../../lua/include/place.lua"),
         "foreign" => include_str!("../../../lua/include/foreign.lua"),
