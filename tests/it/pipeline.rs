@@ -1,7 +1,6 @@
 //! The whole way of many messages, with the real program.
 
 use std::collections::HashMap;
-use std::process::{Command, Output};
 
 use base64::Engine;
 use serde_json::{Value, json};
@@ -9,7 +8,7 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 use crate::support::{
-    Host, RedisServer, dqhost, eventually, expect, feed, guest, stats, stdout, with_message,
+    Host, RedisServer, eventually, expect, guest, send_patiently, stats, stdout, with_message,
 };
 
 /// The number of messages: `DQHOST_TEST_MESSAGES`, else 20,000.
@@ -69,23 +68,6 @@ fn every_message_of_many_senders_is_acked_once_by_one_of_many_hosts_on_a_file() 
     assert_eq!(left, 0);
 }
 
-/// On a busy machine a file may be locked, or a server silent, for longer than a send waits. It is repeated
-/// then, as a producer would do it.
-fn send_patiently(store: &str, lines: &[u8]) -> Output {
-    let send = || {
-        let command: Command = dqhost(Some(store), &["send", "--ndjson", "-"]);
-        feed(command, lines)
-    };
-    let mut output = send();
-    for _ in 0..20 {
-        if output.status.code() != Some(3) {
-            break;
-        }
-        output = send();
-    }
-    output
-}
-
 fn every_message_is_acked_once(store: &str) {
     let handler = guest("checksum");
     // On a busy machine a host may get no processor for longer than the lease of 15 s.
@@ -105,7 +87,7 @@ fn every_message_is_acked_once(store: &str) {
                     let some = left.min(2500);
                     let keys = format!("{seed}-{left}");
                     let lines = lines(some, &mut random, &keys);
-                    let output = expect(send_patiently(&store, &lines), 0);
+                    let output = expect(send_patiently(&store, "default", &lines), 0);
                     ids.extend(stdout(&output).lines().map(str::to_owned));
                     left -= some;
                 }

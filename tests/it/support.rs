@@ -559,6 +559,21 @@ pub(crate) fn feed(mut command: Command, input: &[u8]) -> Output {
     output
 }
 
+/// Sends lines that have idempotency keys. On a busy machine a file may be locked, or a server silent, for longer
+/// than a send waits. It is repeated then, as a producer would do it.
+pub(crate) fn send_patiently(store: &str, queue: &str, lines: &[u8]) -> Output {
+    let args = ["send", "--queue", queue, "--ndjson", "-"];
+    let send = || feed(dqhost(Some(store), &args), lines);
+    let mut output = send();
+    for _ in 0..20 {
+        if output.status.code() != Some(3) {
+            break;
+        }
+        output = send();
+    }
+    output
+}
+
 /// A host of the library, with all of its work on this runtime.
 pub(crate) fn host_config(slots: SlotCount, drain: Duration) -> HostConfig {
     HostConfig {
