@@ -40,7 +40,7 @@ pub(crate) struct SlotsArgs {
     /// What handlers do: noop, a time that they compute, wait-TIME, or mix
     #[arg(long, value_name = "WORK", default_value = WORKS, value_delimiter = ',')]
     works: Vec<String>,
-    /// Seconds before anything counts
+    /// Seconds before anything counts, or more: until the first messages have left all slots
     #[arg(long, value_name = "S", default_value_t = 6)]
     before: u64,
     /// Seconds that count
@@ -53,6 +53,8 @@ struct Work {
     queue: QueueName,
     handler: &'static str,
     payload: String,
+    /// Seconds in which all cores together handle one.
+    computes: f64,
     /// More messages a second cannot be handled with so many slots.
     fastest: f64,
 }
@@ -90,24 +92,32 @@ fn rounds_a_second() -> f64 {
 impl Work {
     fn of(name: &str, most_slots: usize) -> Self {
         let cores = std::thread::available_parallelism().unwrap().get();
-        let (handler, payload, fastest) = if name == "noop" {
-            ("noop", "x".to_owned(), FASTEST)
+        let (handler, payload, computes, fastest) = if name == "noop" {
+            ("noop", "x".to_owned(), 0.0, FASTEST)
         } else if let Some(waits) = name.strip_prefix("wait-") {
             let waits = time(waits);
             let fastest = float(most_slots) / waits.as_secs_f64();
-            ("sleeper", waits.as_millis().to_string(), fastest)
+            ("sleeper", waits.as_millis().to_string(), 0.0, fastest)
         } else {
             let seconds = time(name).as_secs_f64();
             let rounds = format!("{:.0}", rounds_a_second() * seconds);
             // The machine may be quicker while it is measured than it was when a round was.
-            ("rounds", rounds, 1.5 * float(cores) / seconds)
+            let fastest = 1.5 * float(cores) / seconds;
+            ("rounds", rounds, seconds / float(cores), fastest)
         };
         Self {
             queue: queue(name),
             handler,
             payload,
+            computes,
             fastest: fastest.min(FASTEST),
         }
+    }
+
+    /// Seconds in which so many slots are emptied once. What many have computed by the time at which it counts
+    /// would be counted with what they compute then: more than the cores can do.
+    fn emptied_in(&self, slots: usize) -> u64 {
+        Duration::from_secs_f64(1.5 * self.computes * float(slots)).as_secs()
     }
 
     async fn fill(&self, store: &dyn Store, seconds: u64) {
@@ -142,9 +152,13 @@ async fn acked(store: &dyn Store, works: &[Work]) -> Vec<(u64, Instant)> {
 fn rates(args: &SlotsArgs, place: &Place, works: &[Work], slots: &str) -> Vec<f64> {
     let runtime = runtime();
     let store: Arc<dyn Store> = runtime.block_on(place.store());
+    // A number that the host finds is bounded by what waits for the cores.
+    let fixed = slots.parse().unwrap_or(0);
+    let emptied_in = works.iter().map(|work| work.emptied_in(fixed)).max();
+    let before = args.before.max(emptied_in.unwrap_or(0));
     runtime.block_on(async {
         for work in works {
-            work.fill(&*store, args.before + args.seconds).await;
+            work.fill(&*store, before + args.seconds).await;
         }
     });
     let mut flags = vec!["--slots".to_owned(), slots.to_owned()];
@@ -155,7 +169,7 @@ fn rates(args: &SlotsArgs, place: &Place, works: &[Work], slots: &str) -> Vec<f6
         flags.push(format!("--queue={}={}", work.queue, handler.display()));
     }
     let _host = Host::start_silently(place.address(), &flags);
-    std::thread::sleep(Duration::from_secs(args.before));
+    std::thread::sleep(Duration::from_secs(before));
     let before = runtime.block_on(acked(&*store, works));
     std::thread::sleep(Duration::from_secs(args.seconds));
     let after = runtime.block_on(acked(&*store, works));
