@@ -27,7 +27,7 @@ const BUSY_PAUSE: Duration = Duration::from_secs(1);
 /// The loop of one queue, and what only it knows.
 pub(super) struct QueueWorker {
     served: Arc<ServedQueue>,
-    results: UnboundedSender<Finished>,
+    results: UnboundedSender<Box<Finished>>,
     schedule: Schedule,
     /// True when messages may wait that no reservation has looked for.
     has_ready: bool,
@@ -37,7 +37,7 @@ pub(super) struct QueueWorker {
 }
 
 impl QueueWorker {
-    pub(super) fn new(served: Arc<ServedQueue>, results: UnboundedSender<Finished>) -> Self {
+    pub(super) fn new(served: Arc<ServedQueue>, results: UnboundedSender<Box<Finished>>) -> Self {
         Self {
             schedule: Schedule::new(served.shared.config.poll),
             served,
@@ -337,7 +337,7 @@ impl QueueWorker {
             if !is_ours {
                 return;
             }
-            let mut finished = Finished {
+            let mut finished = Box::new(Finished {
                 in_flight_id,
                 claim: delivery.claim,
                 attempt: delivery.attempt,
@@ -347,7 +347,7 @@ impl QueueWorker {
                 handler,
                 settlement: None,
                 span,
-            };
+            });
             finished.decide(&served).await;
             // The receiver outlives every handler; if it is gone the lease expires by itself.
             let _ = results.send(finished);

@@ -18,7 +18,7 @@ use crate::verdict::Outcome;
 const GATHER: Duration = Duration::from_millis(1);
 
 /// Settles what one queue's handlers bring, until all senders are gone, and tells how messages ended.
-pub(super) async fn settle(served: Arc<ServedQueue>, finished: UnboundedReceiver<Finished>) {
+pub(super) async fn settle(served: Arc<ServedQueue>, finished: UnboundedReceiver<Box<Finished>>) {
     let settled = async {
         settle_all(&served, finished).await;
         served.ended.end();
@@ -26,7 +26,7 @@ pub(super) async fn settle(served: Arc<ServedQueue>, finished: UnboundedReceiver
     tokio::join!(settled, tell::tell(&served));
 }
 
-async fn settle_all(served: &ServedQueue, mut finished: UnboundedReceiver<Finished>) {
+async fn settle_all(served: &ServedQueue, mut finished: UnboundedReceiver<Box<Finished>>) {
     let mut batch = Vec::new();
     let mut are_many = false;
     while finished.recv_many(&mut batch, BATCH_MAX).await > 0 {
@@ -55,7 +55,8 @@ async fn settle_all(served: &ServedQueue, mut finished: UnboundedReceiver<Finish
 }
 
 /// Settles one batch. Returns those whose outbox the store has no room for, as nacks.
-async fn settle_batch(served: &ServedQueue, mut batch: Vec<Finished>) -> Vec<Finished> {
+#[expect(clippy::vec_box, reason = "each goes from list to list several times")]
+async fn settle_batch(served: &ServedQueue, mut batch: Vec<Box<Finished>>) -> Vec<Box<Finished>> {
     let ServedQueue { shared, queue, .. } = served;
     let mut settlements = Vec::with_capacity(batch.len());
     settlements.extend(batch.iter_mut().filter_map(|finished| {
@@ -96,7 +97,8 @@ async fn settle_batch(served: &ServedQueue, mut batch: Vec<Finished>) -> Vec<Fin
 }
 
 /// Gives back messages that the host could not handle, with their attempts.
-async fn release(served: &ServedQueue, batch: Vec<Finished>) {
+#[expect(clippy::vec_box, reason = "as for `settle_batch`")]
+async fn release(served: &ServedQueue, batch: Vec<Box<Finished>>) {
     let ServedQueue { shared, queue, .. } = served;
     let claims: Vec<_> = batch.iter().map(|one| one.claim.clone()).collect();
     let answers = answers(served, &batch, || shared.store.release(queue, &claims)).await;
@@ -118,7 +120,11 @@ async fn release(served: &ServedQueue, batch: Vec<Finished>) {
 /// store refuses a settlement that has taken effect. Meanwhile the leases are renewed like those of
 /// running handlers; when the last of them is given up, so are the results, for another host has
 /// the messages then.
-async fn answers<F>(served: &ServedQueue, batch: &[Finished], ask: impl Fn() -> F) -> Vec<Settled>
+async fn answers<F>(
+    served: &ServedQueue,
+    batch: &[Box<Finished>],
+    ask: impl Fn() -> F,
+) -> Vec<Settled>
 where
     F: Future<Output = StoreResult<Vec<Settled>>>,
 {
@@ -134,7 +140,7 @@ where
                 if pause.failed() {
                     tracing::warn!(queue = %served.queue, "{} results wait: {error}", batch.len());
                 }
-                let is_held = |one: &Finished| served.in_flight.holds(one.in_flight_id);
+                let is_held = |one: &Box<Finished>| served.in_flight.holds(one.in_flight_id);
                 if !batch.iter().any(is_held) {
                     return vec![Settled::LeaseLost; batch.len()];
                 }

@@ -147,7 +147,8 @@ impl Handler {
     /// Runs the handler once, in an instance of its own. Dropping the future stops the guest.
     pub async fn run(&self, call: Call) -> Report {
         let lines = RunLines::new(&call.queue, &call.id, call.attempt, &self.common.secrets);
-        let work = self.work(call, lines.clone());
+        // Boxed, since each future around it would move it once more.
+        let work = Box::pin(self.work(call, lines.clone()));
         lines.cover(work).await
     }
 
