@@ -140,8 +140,8 @@ where
                 if pause.failed() {
                     tracing::warn!(queue = %served.queue, "{} results wait: {error}", batch.len());
                 }
-                let is_held = |one: &Box<Finished>| served.in_flight.holds(one.in_flight_id);
-                if !batch.iter().any(is_held) {
+                let mut ids = batch.iter().map(|one| one.in_flight_id);
+                if !ids.any(|id| served.in_flight.holds(id)) {
                     return vec![Settled::LeaseLost; batch.len()];
                 }
                 tokio::time::sleep(pause.remaining()).await;
