@@ -271,7 +271,7 @@ impl<'e> Checker<'e> {
     fn limits(&mut self, events: &[Event]) {
         let end_us = events.last().map_or(0, |event| event.us);
         if let Some(limits) = &self.limits {
-            limits::hold(limits, &self.messages, end_us, &mut self.wrong);
+            limits::hold(limits, &self.messages, events, &mut self.wrong);
         }
         if let Some(slots) = self.turns {
             limits::take_turns(slots, &self.messages, end_us, &mut self.wrong);

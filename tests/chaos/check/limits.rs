@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::{Message, Violation};
-use crate::history::{Limits, Per, Verdict};
+use crate::history::{Event, Limits, Per, Verdict, What};
 use crate::plan::LEASE;
 
 /// A message that its key does not hold back waits at most so long for others.
@@ -18,9 +18,14 @@ const ROUNDING_MS: u64 = 2;
 pub(super) fn hold(
     limits: &Limits,
     messages: &HashMap<&str, Message>,
-    end_us: u64,
+    events: &[Event],
     wrong: &mut Vec<Violation>,
 ) {
+    let end_us = events.last().map_or(0, |event| event.us);
+    let gone = events
+        .iter()
+        .filter(|event| matches!(event.what, What::Ended { .. }));
+    let gone_us: Vec<u64> = gone.map(|event| event.us).collect();
     let mut keys: BTreeMap<usize, Vec<(&str, &Message)>> = BTreeMap::new();
     for (id, message) in messages {
         let key = match limits.per {
@@ -33,7 +38,7 @@ pub(super) fn hold(
         keeps_to_the_rate(limits, *key, messages, wrong);
         runs_no_more(limits, *key, messages, wrong);
         if limits.per == Per::Key {
-            waits_for_no_other(limits, *key, messages, end_us, wrong);
+            waits_for_no_other(limits, *key, messages, (end_us, &gone_us), wrong);
         }
     }
 }
@@ -134,7 +139,7 @@ fn waits_for_no_other(
     limits: &Limits,
     key: usize,
     messages: &[(&str, &Message)],
-    end_us: u64,
+    (end_us, gone_us): (u64, &[u64]),
     wrong: &mut Vec<Violation>,
 ) {
     let full = full(limits, messages, end_us);
@@ -149,7 +154,8 @@ fn waits_for_no_other(
         });
         // A host may be killed between its reservation and the begin of the run.
         let unseen = message.runs.first().map_or(0, |run| run.attempt - 1);
-        let leased = u64::from(unseen) * (lease_us() + FOUND_US);
+        let killed = gone_us.iter().filter(|us| (from..to).contains(us)).count() as u64;
+        let leased = killed.min(u64::from(unseen)) * (lease_us() + FOUND_US);
         let waited = (to - from).saturating_sub(held.sum::<u64>() + leased);
         if waited > WAITS_MAX_US {
             wrong.push(Violation::of_time(format!(

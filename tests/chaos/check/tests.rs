@@ -471,7 +471,7 @@ fn a_rate_and_what_runs_at_once_are_counted_for_each_key_or_for_all() {
 
 #[test]
 fn a_key_waits_while_it_is_full_and_for_nothing_else() {
-    let waits = |key, seconds, attempt| {
+    let waits = |key, seconds, attempt, killed: &[What]| {
         let mut events = vec![limits(Per::Key, 9, 1)];
         for (id, key) in [("m", 0), ("n", key)] {
             events.extend([sending(id, 1), keyed(id, key), accepted(id)]);
@@ -480,6 +480,7 @@ fn a_key_waits_while_it_is_full_and_for_nothing_else() {
         events.extend((0..seconds).map(|_| What::Fault {
             name: "a second goes by".to_owned(),
         }));
+        events.extend_from_slice(killed);
         events.extend([
             answered(0, Verdict::Ack),
             run(1, "n", attempt, A),
@@ -488,11 +489,13 @@ fn a_key_waits_while_it_is_full_and_for_nothing_else() {
         ]);
         events
     };
-    finds("of key 1 waited for", waits(1, 5, 1));
-    assert_eq!(judged(waits(0, 5, 1)), Vec::<String>::new());
+    finds("of key 1 waited for", waits(1, 5, 1, &[]));
+    assert_eq!(judged(waits(0, 5, 1, &[])), Vec::<String>::new());
     // Its first attempt was reserved by a host that was killed before the run began.
-    finds("of key 1 waited for", waits(1, 3, 1));
-    assert_eq!(judged(waits(1, 3, 2)), Vec::<String>::new());
+    let killed = [What::Ended { by: B }];
+    finds("of key 1 waited for", waits(1, 2, 1, &killed));
+    finds("of key 1 waited for", waits(1, 3, 2, &[]));
+    assert_eq!(judged(waits(1, 2, 2, &killed)), Vec::<String>::new());
 }
 
 #[test]
