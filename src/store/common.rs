@@ -236,7 +236,7 @@ mod tests {
     fn ack_of(count: usize, size: usize) -> (Claim, Settlement) {
         let claim = Claim {
             id: "a".into(),
-            token: Token(String::new()),
+            token: Token(String::new().into()),
         };
         let queue: QueueName = "q".parse().unwrap();
         let sent = Outgoing {

@@ -1,13 +1,14 @@
 //! Reserves messages for a host, and extends their leases.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use rusqlite::{Row, params};
 
 use super::error::Failure;
-use super::queue::{QueueTx, code, count, signed, text, unsigned};
+use super::queue::{QueueTx, code, count, shown, signed, unsigned};
 use super::settle::Held;
 use super::transaction::TxOptions;
 use super::{SqliteStore, advance, settle};
@@ -123,7 +124,7 @@ pub(super) fn to_unack(
         let token = tx.next_token();
         update.execute(params![seq, lease_end, token])?;
         tx.moved(Some(from), Some(State::Unack));
-        delivery.claim.token = Token(format!("{seq}/{token}"));
+        delivery.claim.token = Token(format!("{seq}/{token}").into());
         deliveries.push(delivery);
     }
     Ok(deliveries)
@@ -149,12 +150,12 @@ pub(super) fn in_line(
 
 /// A message as `in_line` selects it; without a token yet.
 fn read(row: &Row<'_>, now_ms: u64) -> rusqlite::Result<(i64, Delivery)> {
-    let headers = headers(&text(row, 3)?);
+    let headers = headers(&shown(row, 3)?);
     let attempt = count(row.get(4)?).saturating_add(1);
     let delivery = Delivery {
         claim: Claim {
-            id: text(row, 1)?.into(),
-            token: Token(String::new()),
+            id: (*shown(row, 1)?).into(),
+            token: Token(Arc::default()),
         },
         payload: row.get(2)?,
         expired: expiry::is_expired(&headers, now_ms),
@@ -188,7 +189,7 @@ pub(super) fn take(
              WHERE seq = ?1",
         )?
         .query_row([seq], |row| read(row, tx.now.ms))?;
-    delivery.claim.token = Token(format!("{seq}/{token}"));
+    delivery.claim.token = Token(format!("{seq}/{token}").into());
     Ok(delivery)
 }
 
