@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, Statement, params};
 
 use super::error::Failure;
 use super::queue::{QueueTx, code, signed, text, waiting_state};
@@ -111,14 +111,18 @@ pub(super) fn settle(
     room: Option<&DiskReserve>,
 ) -> Result<Vec<Settled>, Failure> {
     let mut answers = Vec::with_capacity(settlements.len());
+    // Looked up once: most of a batch are acks.
+    let mut ack_statement = tx.tx.prepare_cached(ACK)?;
     for (claim, settlement) in settlements {
         let failed = match settlement {
             Settlement::Ack { outbox } => {
-                answers.push(if outbox.is_empty() {
-                    ack(tx, claim)?
-                } else {
-                    ack_and_send(tx, claim, outbox, room)?
-                });
+                if !outbox.is_empty()
+                    && let Some(refusal) = send_along(tx, claim, outbox, room)?
+                {
+                    answers.push(refusal);
+                    continue;
+                }
+                answers.push(ack(tx, &mut ack_statement, claim)?);
                 continue;
             }
             Settlement::Nack { delay, attempt } => Failed {
@@ -148,17 +152,20 @@ pub(super) fn settle(
     Ok(answers)
 }
 
-/// unack -> (nowhere).
-fn ack(tx: &mut QueueTx<'_>, claim: &Claim) -> Result<Settled, Failure> {
+/// A message in unack, whose lease is the asker's, is gone.
+const ACK: &str = "DELETE FROM messages
+     WHERE seq = ?1 AND token = ?2 AND queue = ?3 AND id = ?4 AND state = 4";
+
+/// unack -> (nowhere), by the statement [`ACK`].
+fn ack(
+    tx: &mut QueueTx<'_>,
+    statement: &mut Statement<'_>,
+    claim: &Claim,
+) -> Result<Settled, Failure> {
     let Some((seq, token)) = parts(claim) else {
         return Ok(Settled::LeaseLost);
     };
-    let deleted = tx
-        .tx
-        .prepare_cached(
-            "DELETE FROM messages WHERE seq = ?1 AND token = ?2 AND queue = ?3 AND id = ?4 AND state = 4",
-        )?
-        .execute(params![seq, token, tx.row.id, claim.id.as_str()])?;
+    let deleted = statement.execute(params![seq, token, tx.row.id, claim.id.as_str()])?;
     if deleted == 0 {
         return Ok(Settled::LeaseLost);
     }
@@ -167,25 +174,26 @@ fn ack(tx: &mut QueueTx<'_>, claim: &Claim) -> Result<Settled, Failure> {
     Ok(Settled::Done)
 }
 
-/// An ack, and each new message (nowhere) -> ready when already due, else -> pending. Sent before the
-/// acked one is gone, so that its id is not taken for a free one.
-fn ack_and_send(
+/// What goes with an ack: each new message (nowhere) -> ready when already due, else -> pending. Sent before the
+/// acked one is gone, so that its id is not taken for a free one. Returns why nothing was sent, and nothing is to be
+/// acked; none if all was.
+fn send_along(
     tx: &mut QueueTx<'_>,
     claim: &Claim,
     outbox: &[Outgoing],
     room: Option<&DiskReserve>,
-) -> Result<Settled, Failure> {
+) -> Result<Option<Settled>, Failure> {
     if Held::by(tx, claim)?.is_none() {
-        return Ok(Settled::LeaseLost);
+        return Ok(Some(Settled::LeaseLost));
     }
     match room.map_or(Ok(()), DiskReserve::check) {
-        Err(Failure::NoRoom { .. }) => return Ok(Settled::Refused),
+        Err(Failure::NoRoom { .. }) => return Ok(Some(Settled::Refused)),
         checked => checked?,
     }
     for (queue, messages) in by_queue(outbox) {
         tx.with(queue, |to| send::send(to, messages))?;
     }
-    ack(tx, claim)
+    Ok(None)
 }
 
 /// unack -> ready, or retry for what failed before; first in line in both.
