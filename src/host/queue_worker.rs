@@ -228,12 +228,13 @@ impl QueueWorker {
         };
         let asked_at = Instant::now();
         let (ended, deliveries) = self.ask(wanted, is_time).await?;
-        served.slots.meter.asked_store(asked_at.elapsed());
+        let answered_at = Instant::now();
+        served.slots.meter.asked_store(answered_at - asked_at);
         let unused = wanted.max.saturating_sub(deliveries.len());
         drop(permits.split(unused));
         let is_full = deliveries.len() == wanted.max;
         self.has_ready = is_full || ended;
-        if Instant::now() + leases::margin(lease) >= asked_at + lease {
+        if answered_at + leases::margin(lease) >= asked_at + lease {
             tracing::warn!(%queue, "the store answered so late that {} leases were almost \
                 over; their messages are given back", deliveries.len());
             let claims: Vec<Claim> = deliveries.into_iter().map(|d| d.claim).collect();
@@ -249,11 +250,14 @@ impl QueueWorker {
             shared
                 .slots
                 .have_begun(&served.slots, running + deliveries.len());
+            let now = unix_now();
+            let late = deliveries.iter().filter_map(|one| lateness(one, now));
+            served.times.were_late(late);
         }
         for delivery in deliveries {
             // The store gives no more than it was asked for.
             let permit = permits.split(1);
-            self.start(delivery, asked_at, permit);
+            self.start(delivery, (asked_at, answered_at), permit);
         }
         Ok(is_full || ended)
     }
@@ -288,12 +292,12 @@ impl QueueWorker {
         Ok((advanced.expired + advanced.adopted > 0, deliveries))
     }
 
-    /// Starts the handler of one delivery on the worker threads. The slot is held until the
-    /// handler has ended, however it ends.
+    /// Starts the handler of one delivery on the worker threads, with the times at which the store was asked and
+    /// has answered. The slot is held until the handler has ended, however it ends.
     fn start(
         &self,
         mut delivery: Delivery,
-        asked_at: Instant,
+        (asked_at, answered_at): (Instant, Instant),
         permit: Option<OwnedSemaphorePermit>,
     ) {
         let (served, results) = (Arc::clone(&self.served), self.results.clone());
@@ -302,24 +306,20 @@ impl QueueWorker {
         let (in_flight_id, stop) = served.in_flight.add(&delivery, asked_at, lease);
         log_reserved(&served.queue, &delivery, asked_at);
         events::started(&served, &delivery);
-        if let Some(late) = lateness(&delivery) {
-            served.times.was_late(late);
-        }
         let slot = Slot {
             permit,
             shared: Arc::clone(&shared),
         };
         let handler = served.handler.get();
         let its_handler = Arc::clone(&handler);
-        let spawned_at = Instant::now();
         let task = async move {
-            served.slots.meter.queued(spawned_at.elapsed());
+            let now = Instant::now();
+            served.slots.meter.queued(now - answered_at);
             // A machine that is short of processors may come here late. What would outlive its lease is
-            // given up by `leases::keep`.
-            if !served
-                .in_flight
-                .has_time(in_flight_id, leases::margin(lease))
-            {
+            // given up by `leases::keep`. If it was renewed, the table knows.
+            let margin = leases::margin(lease);
+            let is_late = now + margin >= asked_at + lease;
+            if is_late && !served.in_flight.has_time(in_flight_id, margin) {
                 return;
             }
             let span = AttemptSpan::begin(&served, &mut delivery);
@@ -381,11 +381,11 @@ fn unix_now() -> Duration {
 
 /// How long after its due time a delivery comes, by this host's clock; none for what never waited
 /// for a time and failed before, or was sent by others.
-fn lateness(delivery: &Delivery) -> Option<Duration> {
+fn lateness(delivery: &Delivery, now: Duration) -> Option<Duration> {
     let sent = || {
         let first = delivery.attempt == 1;
         delivery.claim.id.sent_at_ms().filter(|_| first)
     };
     let due_ms = delivery.due_at_ms.or_else(sent)?;
-    Some(unix_now().saturating_sub(Duration::from_millis(due_ms)))
+    Some(now.saturating_sub(Duration::from_millis(due_ms)))
 }

@@ -96,10 +96,13 @@ impl Times {
         self.lock().took[0].saturating_record(micros(duration));
     }
 
-    /// A message was given to its handler so long after it was due.
-    pub(super) fn was_late(&self, by: Duration) {
-        self.late.record(by);
-        self.lock().late[0].saturating_record(micros(by));
+    /// Messages were reserved so long after they were due.
+    pub(super) fn were_late(&self, by: impl Iterator<Item = Duration>) {
+        let mut windows = self.lock();
+        for by in by {
+            self.late.record(by);
+            windows.late[0].saturating_record(micros(by));
+        }
     }
 
     /// How often runs of each class have ended.

@@ -120,9 +120,9 @@ pub(super) struct Deadline {
 }
 
 impl Deadline {
-    pub(super) fn new(limits: Limits) -> Self {
+    pub(super) fn new(limits: Limits, start: Instant) -> Self {
         Self {
-            start: Instant::now(),
+            start,
             at_us: Arc::new(AtomicU64::new(micros(limits.time))),
             max: limits.time_max.max(limits.time),
         }
@@ -253,7 +253,7 @@ mod tests {
             time_max: Duration::from_mins(1),
             ..Limits::default()
         };
-        let deadline = Deadline::new(limits);
+        let deadline = Deadline::new(limits, Instant::now());
         assert!(deadline.extend(Duration::from_secs(30)) > Duration::from_secs(29));
         assert!(deadline.extend(Duration::MAX) <= Duration::from_mins(1));
         assert_eq!(deadline.limit(), Duration::from_mins(1));

@@ -155,7 +155,7 @@ impl Handler {
     async fn work(&self, call: Call, lines: RunLines) -> Report {
         let started = Instant::now();
         let _ticking = self.clock.go();
-        let deadline = Deadline::new(self.common.limits);
+        let deadline = Deadline::new(self.common.limits, started);
         let outbox = Outbox::new(lines.clone(), Trace::of(&call.headers));
         let mut store = self.store(deadline.clone(), outbox);
         let result = {
