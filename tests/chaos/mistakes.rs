@@ -475,12 +475,12 @@ end\n"];
     // The same mistakes in the file.
     "file-unfenced", File, late, "and went on as", [
         Source "store/sqlite/settle.rs":
-            "            \"DELETE FROM messages WHERE seq = ?1 AND token = ?2 AND queue = ?3 AND id = ?4 AND state = 4\",\n" =>
-            "            if crate::mutant::is(\"file-unfenced\") {
-                \"DELETE FROM messages WHERE seq = ?1 AND ?2 = ?2 AND queue = ?3 AND id = ?4 AND state = 4\"
-            } else {
-                \"DELETE FROM messages WHERE seq = ?1 AND token = ?2 AND queue = ?3 AND id = ?4 AND state = 4\"
-            },\n"];
+            "    let mut ack_statement = tx.tx.prepare_cached(ACK)?;\n" =>
+            "    let mut ack_statement = tx.tx.prepare_cached(if crate::mutant::is(\"file-unfenced\") {
+        \"DELETE FROM messages WHERE seq = ?1 AND ?2 = ?2 AND queue = ?3 AND id = ?4 AND state = 4\"
+    } else {
+        ACK
+    })?;\n"];
     "file-forgets-ids", File, calm, "runs twice as attempt 1", [Source "store/sqlite/send.rs":
         "            if !window.is_zero() {" => "            if !window.is_zero() && !crate::mutant::is(\"file-forgets-ids\") {"];
     "file-early", File, calm, "ms early", [Source "store/sqlite/advance.rs":
