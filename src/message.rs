@@ -1,7 +1,6 @@
 //! The vocabulary: what a message is and what is said about it. Imports nothing of ours.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -30,16 +29,15 @@ pub const RETRIES_MAX: u32 = 1_000_000;
 pub const HEADERS_MAX: usize = 8 * 1024;
 
 /// What names a message for its whole life. Ours are UUIDs of version 7; those of other producers
-/// are any text. A clone is the same text, not a copy of it: a run has many.
+/// are any text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(from = "String", into = "String")]
-pub struct MessageId(Arc<str>);
+pub struct MessageId(String);
 
 impl MessageId {
     /// A new, unique id, which also tells when it was made.
     #[must_use]
     pub fn new() -> Self {
-        Self(uuid::Uuid::now_v7().to_string().into())
+        Self(uuid::Uuid::now_v7().to_string())
     }
 
     /// The id of what the handler of the message `parent` of a queue sends by its call of this number. It
@@ -75,8 +73,7 @@ impl MessageId {
         Self(
             uuid::Builder::from_custom_bytes(bytes)
                 .into_uuid()
-                .to_string()
-                .into(),
+                .to_string(),
         )
     }
 
@@ -104,19 +101,13 @@ impl Default for MessageId {
 
 impl From<String> for MessageId {
     fn from(id: String) -> Self {
-        Self(id.into())
+        Self(id)
     }
 }
 
 impl From<&str> for MessageId {
     fn from(id: &str) -> Self {
-        Self(id.into())
-    }
-}
-
-impl From<MessageId> for String {
-    fn from(id: MessageId) -> Self {
-        id.as_str().to_owned()
+        Self(id.to_owned())
     }
 }
 
@@ -200,9 +191,9 @@ pub struct Outgoing {
 }
 
 /// What proves that a settlement comes from the current lease. Opaque: made by the store, compared
-/// by the store, different for each delivery of a message. A clone is the same text.
+/// by the store, different for each delivery of a message.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Token(pub(crate) Arc<str>);
+pub struct Token(pub(crate) String);
 
 /// A delivery, as far as the store needs it back: which message, under which lease.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

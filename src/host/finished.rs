@@ -8,7 +8,7 @@ use super::ended::Note;
 use super::in_flight::InFlightId;
 use super::{QueueSettings, ServedQueue};
 use crate::clock::Clock;
-use crate::message::{Attempt, Claim, Outgoing};
+use crate::message::{Attempt, Claim, Outgoing, Token};
 use crate::runtime::{Handler, LogLine, RUN_LINES_MAX, Report, Source};
 use crate::spans::Started;
 use crate::store::{End, Settlement, StoreError};
@@ -37,6 +37,15 @@ pub(super) struct Finished {
 }
 
 impl Finished {
+    /// Its claim, while the store is asked: a copy for each message would cost more than to put it back.
+    pub(super) fn take_claim(&mut self) -> Claim {
+        let none = Claim {
+            id: String::new().into(),
+            token: Token(String::new()),
+        };
+        std::mem::replace(&mut self.claim, none)
+    }
+
     /// Decides what follows from how the run ended.
     pub(super) async fn decide(&mut self, served: &ServedQueue) {
         self.tell_of_result(&served.settings);

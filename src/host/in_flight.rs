@@ -275,7 +275,7 @@ mod tests {
     fn claim(id: &str) -> Claim {
         Claim {
             id: id.into(),
-            token: Token("3/".into()),
+            token: Token("3/".to_owned()),
         }
     }
 

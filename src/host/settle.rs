@@ -61,14 +61,16 @@ async fn settle_batch(served: &ServedQueue, mut batch: Vec<Box<Finished>>) -> Ve
     let mut settlements = Vec::with_capacity(batch.len());
     settlements.extend(batch.iter_mut().filter_map(|finished| {
         let settlement = finished.settlement.take()?;
-        Some((finished.claim.clone(), settlement))
+        Some((finished.take_claim(), settlement))
     }));
     let settle = || shared.store.settle(queue, &settlements);
     let answers = answers(served, &batch, settle).await;
     let (mut left, mut ended) = (Vec::new(), Vec::new());
     let (keep, now) = (served.settings.keep_ended, Instant::now());
-    for ((mut finished, (_, settlement)), answer) in batch.into_iter().zip(settlements).zip(answers)
+    for ((mut finished, (claim, settlement)), answer) in
+        batch.into_iter().zip(settlements).zip(answers)
     {
+        finished.claim = claim;
         if answer == Settled::Refused {
             finished.report.outcome = Outcome::SendsRefused;
             finished.decide(served).await;

@@ -236,7 +236,7 @@ mod tests {
     fn ack_of(count: usize, size: usize) -> (Claim, Settlement) {
         let claim = Claim {
             id: "a".into(),
-            token: Token(String::new().into()),
+            token: Token(String::new()),
         };
         let queue: QueueName = "q".parse().unwrap();
         let sent = Outgoing {

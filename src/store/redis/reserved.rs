@@ -122,7 +122,7 @@ pub(super) fn reserved(answer: Vec<Value>, prefetch: &[MessageId]) -> Reserved {
         deliveries.push(Delivery {
             claim: Claim {
                 id,
-                token: Token([left.as_str(), "/", &attempts].concat().into()),
+                token: Token([left.as_str(), "/", &attempts].concat()),
             },
             payload: None,
             headers: common::headers(&next(&mut headers)),
@@ -173,7 +173,14 @@ mod tests {
         let told: Vec<_> = read
             .deliveries
             .iter()
-            .map(|d| (&*d.claim.token.0, d.attempt, d.attempts_max, d.expired))
+            .map(|d| {
+                (
+                    d.claim.token.0.as_str(),
+                    d.attempt,
+                    d.attempts_max,
+                    d.expired,
+                )
+            })
             .collect();
         let expected = [
             ("3/", 1, 4, false),

@@ -1,14 +1,13 @@
 //! Reserves messages for a host, and extends their leases.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use rusqlite::{Row, params};
 
 use super::error::Failure;
-use super::queue::{QueueTx, code, count, shown, signed, unsigned};
+use super::queue::{QueueTx, code, count, signed, text, unsigned};
 use super::settle::Held;
 use super::transaction::TxOptions;
 use super::{SqliteStore, advance, settle};
@@ -124,7 +123,7 @@ pub(super) fn to_unack(
         let token = tx.next_token();
         update.execute(params![seq, lease_end, token])?;
         tx.moved(Some(from), Some(State::Unack));
-        delivery.claim.token = Token(format!("{seq}/{token}").into());
+        delivery.claim.token = Token(format!("{seq}/{token}"));
         deliveries.push(delivery);
     }
     Ok(deliveries)
@@ -150,12 +149,12 @@ pub(super) fn in_line(
 
 /// A message as `in_line` selects it; without a token yet.
 fn read(row: &Row<'_>, now_ms: u64) -> rusqlite::Result<(i64, Delivery)> {
-    let headers = headers(&shown(row, 3)?);
+    let headers = headers(&text(row, 3)?);
     let attempt = count(row.get(4)?).saturating_add(1);
     let delivery = Delivery {
         claim: Claim {
-            id: (*shown(row, 1)?).into(),
-            token: Token(Arc::default()),
+            id: text(row, 1)?.into(),
+            token: Token(String::new()),
         },
         payload: row.get(2)?,
         expired: expiry::is_expired(&headers, now_ms),
@@ -189,7 +188,7 @@ pub(super) fn take(
              WHERE seq = ?1",
         )?
         .query_row([seq], |row| read(row, tx.now.ms))?;
-    delivery.claim.token = Token(format!("{seq}/{token}").into());
+    delivery.claim.token = Token(format!("{seq}/{token}"));
     Ok(delivery)
 }
 

@@ -1,6 +1,5 @@
 //! The row of a queue, and the transaction that changes it together with its messages.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
@@ -29,13 +28,8 @@ pub(super) fn count(number: i64) -> u32 {
 /// Text of a column. The file may come from anywhere, and SQLite checks no text: what is no UTF-8 is
 /// replaced, so that one such row does not keep all others from being read.
 pub(super) fn text(row: &Row<'_>, index: usize) -> rusqlite::Result<String> {
-    shown(row, index).map(Cow::into_owned)
-}
-
-/// The same, not copied if it is UTF-8.
-pub(super) fn shown<'r>(row: &'r Row<'_>, index: usize) -> rusqlite::Result<Cow<'r, str>> {
     let bytes = row.get_ref(index)?.as_bytes()?;
-    Ok(String::from_utf8_lossy(bytes))
+    Ok(String::from_utf8_lossy(bytes).into_owned())
 }
 
 /// That of pending.
