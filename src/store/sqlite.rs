@@ -6,14 +6,15 @@
 //! waiting. A process that dies in a transaction leaves nothing of it; SQLite sees to that when the
 //! next one opens the file. A host that dies between two lets its leases expire.
 //!
-//! Two threads do the work, one that writes and one that only reads; memory has one for both.
+//! Two threads do the work, one that writes and one that only reads; memory has one for both. A third waits for
+//! the disk.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use self::error::Failure;
+use self::flush::Flusher;
 use self::thread::ConnectionThread;
-use self::transaction::Syncing;
 use self::turn::Turn;
 use self::wake::Wake;
 use crate::clock::Clock;
@@ -31,6 +32,7 @@ mod ended;
 mod error;
 mod events;
 mod fair;
+mod flush;
 mod hosts;
 mod inspect;
 mod keyed;
@@ -64,7 +66,8 @@ pub struct SqliteStore {
     /// None in memory.
     turn: Option<Arc<Turn>>,
     wake: Arc<Wake>,
-    syncing: Arc<Syncing>,
+    /// None where nothing is kept through a power cut.
+    flusher: Option<Arc<Flusher>>,
     /// None in memory.
     room: Option<DiskReserve>,
     /// How operators and errors name it.

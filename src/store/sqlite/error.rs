@@ -16,6 +16,8 @@ pub(super) enum Failure {
     NoRoom {
         free_min: u64,
     },
+    /// It is written, and whether it is on the disk is not known, for this reason.
+    NotFlushed(String),
 }
 
 impl From<rusqlite::Error> for Failure {
@@ -37,6 +39,16 @@ pub(super) fn store_error(store: &str, operation: Operation, failure: &Failure) 
                 store: store.to_owned(),
                 operation,
                 reason: reason.clone(),
+            };
+        }
+        Failure::NotFlushed(reason) => {
+            return StoreError::Unreachable {
+                store: store.to_owned(),
+                operation,
+                reason: format!(
+                    "its disk failed to keep what was written ({reason}); mend it, and start this \
+                     program anew"
+                ),
             };
         }
         Failure::NoRoom { free_min } => {

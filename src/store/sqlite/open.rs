@@ -10,8 +10,8 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use super::disk;
 use super::error::{Failure, store_error};
+use super::flush::Flusher;
 use super::thread::ConnectionThread;
-use super::transaction::Syncing;
 use super::turn::{BUSY_LIMIT, BUSY_PAUSE, wait_while_busy};
 use super::wake::Wake;
 use super::{DiskReserve, SqliteStore};
@@ -205,14 +205,21 @@ fn open(options: SqliteOptions) -> StoreResult<SqliteStore> {
         |error: std::io::Error| unusable(format!("its companion -wake cannot be written: {error}"));
     let wake = Wake::new(path.as_deref()).map_err(no_companion)?;
     let turn = wake.turn().map_err(no_companion)?;
-    let by_options = path.is_some() && options.durability == Durability::Full;
+    let flusher = match &path {
+        Some(path) if options.durability == Durability::Full => {
+            let flusher = Flusher::of_log(path);
+            let failed = |error| unusable(format!("its log cannot be flushed: {error}"));
+            Some(Arc::new(flusher.map_err(failed)?))
+        }
+        _ => None,
+    };
     Ok(SqliteStore {
         schema,
         turn: turn.map(Arc::new),
         write: thread("sqlite-write", write)?,
         read: read.map(|read| thread("sqlite-read", read)).transpose()?,
         wake: Arc::new(wake),
-        syncing: Arc::new(Syncing::new(by_options)),
+        flusher,
         room: path.map(|path| DiskReserve {
             path,
             free_min: options.free_min,
@@ -283,11 +290,8 @@ fn connect(
             )));
         }
     }
-    let synchronous = match durability {
-        Durability::Full => "FULL",
-        Durability::Normal => "NORMAL",
-    };
-    connection.pragma_update(None, "synchronous", synchronous)?;
+    // What has to be on the disk is flushed by the `Flusher`.
+    connection.pragma_update(None, "synchronous", "NORMAL")?;
     flush_drive(&connection, durability)?;
     connection.pragma_update(None, "journal_size_limit", LOG_BYTES_MAX)?;
     connection.pragma_update(None, "cache_size", -16_384)?;

@@ -45,10 +45,21 @@ impl ConnectionThread {
         &self,
         job: impl FnOnce(&mut Connection) -> T + Send + 'static,
     ) -> Result<T, Panicked> {
+        self.hand_over(|connection, answer| {
+            let _ = answer.send(job(connection));
+        })
+        .await
+    }
+
+    /// The same for a job that gives its answer itself, at its end or later.
+    pub(super) async fn hand_over<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Connection, oneshot::Sender<T>) + Send + 'static,
+    ) -> Result<T, Panicked> {
         let (sender, answer) = oneshot::channel();
         let job: Job = Box::new(move |connection| {
             if !sender.is_closed() {
-                let _ = sender.send(job(connection));
+                job(connection, sender);
             }
         });
         if let Some(jobs) = &self.jobs {

@@ -3,13 +3,12 @@
 use crate::store::timing::Timed;
 use crate::store::{Operation, Side};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::error::{Failure, store_error};
 use super::queue::{QueueRow, QueueTx};
-use super::thread::ConnectionThread;
+use super::thread::Panicked;
 use super::turn::Turn;
 use super::{SqliteStore, repeats};
 use crate::message::QueueName;
@@ -45,35 +44,6 @@ impl TxOptions {
         create: true,
         durable: false,
     };
-}
-
-/// How far the writing connection waits for the disk.
-#[derive(Debug)]
-pub(super) struct Syncing {
-    /// None when it is the same for all transactions.
-    is_full: Option<AtomicBool>,
-}
-
-impl Syncing {
-    /// Of a connection that is opened with `synchronous = FULL`, if `by_options`.
-    pub(super) fn new(by_options: bool) -> Self {
-        Self {
-            is_full: by_options.then(|| AtomicBool::new(true)),
-        }
-    }
-
-    /// Before a transaction. Relaxed order: one thread alone writes.
-    fn set(&self, connection: &Connection, options: TxOptions) -> rusqlite::Result<()> {
-        let Some(is_full) = &self.is_full else {
-            return Ok(());
-        };
-        if is_full.load(Ordering::Relaxed) != options.durable {
-            let level = if options.durable { "FULL" } else { "NORMAL" };
-            connection.pragma_update(None, "synchronous", level)?;
-            is_full.store(options.durable, Ordering::Relaxed);
-        }
-        Ok(())
-    }
 }
 
 /// What is said of an item.
@@ -120,15 +90,38 @@ impl SqliteStore {
         }
     }
 
-    async fn on<T: Send + 'static>(
+    /// A transaction whose answer comes when it is on the disk, if its options and those of the store say so.
+    async fn on_disk<T: Send + 'static>(
         &self,
-        thread: &ConnectionThread,
         operation: Operation,
+        options: TxOptions,
         transaction: impl FnOnce(&mut Connection) -> Result<T, Failure> + Send + 'static,
+    ) -> StoreResult<T> {
+        let flusher = self.flusher.clone().filter(|_| options.durable);
+        let answer = self.write.hand_over(move |connection, answer| {
+            let (done, flusher) = match (transaction(connection), flusher) {
+                (Ok(done), Some(flusher)) => (done, flusher),
+                (done, _) => {
+                    let _ = answer.send(done);
+                    return;
+                }
+            };
+            flusher.then(move |flushed| {
+                let _ = answer.send(flushed.map(|()| done));
+            });
+        });
+        self.answered(operation, answer).await
+    }
+
+    /// The answer to an operation, and the points at which tests stop it.
+    async fn answered<T>(
+        &self,
+        operation: Operation,
+        answer: impl Future<Output = Result<Result<T, Failure>, Panicked>>,
     ) -> StoreResult<T> {
         operation.passes(Side::Before);
         let timed = Timed::begin(operation);
-        let answer = thread.run(transaction).await;
+        let answer = answer.await;
         timed.end(matches!(answer, Ok(Ok(_))));
         operation.passes(Side::After);
         answer
@@ -145,9 +138,8 @@ impl SqliteStore {
         work: impl FnOnce(&mut QueueTx<'_>) -> Result<T, Failure> + Send + 'static,
     ) -> StoreResult<Option<T>> {
         let (queue, clock, wake) = (queue.clone(), self.clock.clone(), Arc::clone(&self.wake));
-        let (syncing, turn) = (Arc::clone(&self.syncing), self.turn.clone());
+        let turn = self.turn.clone();
         let transaction = move |connection: &mut Connection| -> Result<Option<T>, Failure> {
-            syncing.set(connection, options)?;
             let tx = begin(connection, turn.as_deref())?;
             // Read when the turn has come: to wait for it is time that passes.
             let Some(mut queue_tx) = QueueTx::on(&tx, &queue, options.create, clock.now())? else {
@@ -172,7 +164,7 @@ impl SqliteStore {
             }
             Ok(Some(done))
         };
-        self.on(&self.write, operation, transaction).await
+        self.on_disk(operation, options, transaction).await
     }
 
     /// One transaction on what belongs to no queue, or to one that has no row.
@@ -182,15 +174,14 @@ impl SqliteStore {
         options: TxOptions,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, Failure> + Send + 'static,
     ) -> StoreResult<T> {
-        let (syncing, turn) = (Arc::clone(&self.syncing), self.turn.clone());
+        let turn = self.turn.clone();
         let transaction = move |connection: &mut Connection| -> Result<T, Failure> {
-            syncing.set(connection, options)?;
             let tx = begin(connection, turn.as_deref())?;
             let done = work(&tx)?;
             tx.commit()?;
             Ok(done)
         };
-        self.on(&self.write, operation, transaction).await
+        self.on_disk(operation, options, transaction).await
     }
 
     /// One look.
@@ -205,7 +196,7 @@ impl SqliteStore {
             Ok(work(&tx)?)
         };
         let thread = self.read.as_ref().unwrap_or(&self.write);
-        self.on(thread, operation, look).await
+        self.answered(operation, thread.run(look)).await
     }
 
     /// One look at a queue; none when there is no such queue.
@@ -254,52 +245,78 @@ impl SqliteStore {
 mod tests {
     use super::*;
     use crate::message::NewMessage;
+    use crate::store::sqlite::flush::Flusher;
     use crate::store::sqlite::{Durability, SqliteOptions};
     use crate::store::{Deliver, First, Reservation, SendMessages, Settle, Settlement};
+    use std::io;
+    use std::sync::mpsc;
     use std::time::Duration;
+    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-    /// What `PRAGMA synchronous` says.
-    const NORMAL: i64 = 1;
-    const FULL: i64 = 2;
+    const WANTED: Reservation = Reservation {
+        max: 1,
+        lease: Duration::from_mins(1),
+        first: First::Ready,
+        retries_default: 3,
+    };
 
-    async fn level(store: &SqliteStore) -> i64 {
-        let level = store.write.run(|connection| {
-            connection.pragma_query_value(None, "synchronous", |row| row.get::<_, i64>(0))
+    /// A disk that says when it begins to flush, and does not end before it is let.
+    fn slow_disk() -> (Flusher, UnboundedReceiver<()>, mpsc::Sender<io::Result<()>>) {
+        let (began, begins) = unbounded_channel();
+        let (ends, end) = mpsc::channel();
+        let flusher = Flusher::start(move || {
+            let _ = began.send(());
+            end.recv().unwrap_or(Ok(()))
         });
-        level.await.unwrap().unwrap()
+        (flusher.unwrap(), begins, ends)
     }
 
     #[tokio::test]
     async fn what_must_survive_a_power_cut_waits_for_the_disk() {
         let folder = tempfile::tempdir().unwrap();
         let queue: QueueName = "q".parse().unwrap();
-        let wanted = Reservation {
-            max: 1,
-            lease: Duration::from_mins(1),
-            first: First::Ready,
-            retries_default: 3,
-        };
-        for durability in [Durability::Full, Durability::Normal] {
-            let mut options = SqliteOptions::file(folder.path().join(format!("{durability:?}.db")));
-            options.durability = durability;
-            let full = match durability {
-                Durability::Full => FULL,
-                Durability::Normal => NORMAL,
-            };
+        let options = SqliteOptions::file(folder.path().join("q.db"));
+        let mut store = SqliteStore::open(&options).await.unwrap();
+        let (flusher, mut begins, ends) = slow_disk();
+        store.flusher = Some(Arc::new(flusher));
+        let messages = [NewMessage::new("x")];
+        let mut send = std::pin::pin!(store.send(&queue, &messages));
+        tokio::select! {
+            biased;
+            _ = &mut send => panic!("it did not wait"),
+            _ = begins.recv() => {}
+        }
+        // Who has what in flight does not wait, not even for a flush that is under way.
+        let delivery = store.reserve(&queue, WANTED).await.unwrap().remove(0);
+        ends.send(Ok(())).unwrap();
+        assert!(send.await.is_ok());
+        let settlements = [(delivery.claim, Settlement::ACK)];
+        let mut settle = std::pin::pin!(store.settle(&queue, &settlements));
+        tokio::select! {
+            biased;
+            _ = &mut settle => panic!("it did not wait"),
+            _ = begins.recv() => {}
+        }
+        ends.send(Err(io::Error::other("it burns"))).unwrap();
+        let error = settle.await.unwrap_err();
+        assert!(matches!(error, StoreError::Unreachable { .. }), "{error:?}");
+        assert!(error.to_string().contains("it burns"), "{error}");
+        assert!(begins.try_recv().is_err());
+    }
+
+    #[tokio::test]
+    async fn only_a_file_that_is_to_survive_a_power_cut_is_flushed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| SqliteOptions::file(folder.path().join(name));
+        let mut normal = file("normal");
+        normal.durability = Durability::Normal;
+        for (options, expected) in [
+            (file("full"), true),
+            (normal, false),
+            (SqliteOptions::memory(), false),
+        ] {
             let store = SqliteStore::open(&options).await.unwrap();
-            for _ in 0..2 {
-                let message = NewMessage::new("x");
-                store.send(&queue, &[message]).await.unwrap();
-                assert_eq!(level(&store).await, full);
-                let delivery = store.reserve(&queue, wanted).await.unwrap().remove(0);
-                assert_eq!(level(&store).await, NORMAL);
-                let settlement = (delivery.claim, Settlement::ACK);
-                store.settle(&queue, &[settlement]).await.unwrap();
-                assert_eq!(level(&store).await, full);
-                let (_, none) = store.advance_and_reserve(&queue, wanted).await.unwrap();
-                assert!(none.is_empty());
-                assert_eq!(level(&store).await, NORMAL);
-            }
+            assert_eq!(store.flusher.is_some(), expected, "{options:?}");
         }
     }
 }

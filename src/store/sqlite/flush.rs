@@ -1,0 +1,147 @@
+//! Waits for the disk on a thread of its own. Meanwhile the next transactions are written, and one flush does for
+//! all that were written before it began.
+//!
+//! SQLite itself flushes the log only as it begins anew and before its content goes to the file (`synchronous =
+//! NORMAL`, <https://sqlite.org/pragma.html#pragma_synchronous>), so what was committed is either in the log, which
+//! is flushed here, or in the file, where it was flushed. A process that dies between the commit and the flush
+//! leaves what it has committed, and nobody has been told yet; after a power cut it may be gone.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use super::error::Failure;
+
+/// What is done when all that was written before is on the disk, or when that has failed.
+type Then = Box<dyn FnOnce(Result<(), Failure>) + Send>;
+
+/// Flushes the log of one file. Dropping it waits for the flush under way.
+pub(super) struct Flusher {
+    /// Taken only by drop.
+    waiting: Option<mpsc::Sender<Then>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Flusher {
+    /// Of the log beside a file that a connection has open, which keeps the log in its place.
+    pub(super) fn of_log(path: &Path) -> io::Result<Self> {
+        let log = open_log(path)?;
+        Self::start(move || log.sync_data())
+    }
+
+    pub(super) fn start(
+        mut flush: impl FnMut() -> io::Result<()> + Send + 'static,
+    ) -> io::Result<Self> {
+        let (waiting, receiver) = mpsc::channel::<Then>();
+        let thread = std::thread::Builder::new()
+            .name("sqlite-flush".to_owned())
+            .spawn(move || {
+                // The system reports a failure once and takes the data for written then
+                // (<https://lwn.net/Articles/752063/>), so no later flush is believed.
+                let mut failed: Option<String> = None;
+                let mut all = Vec::new();
+                while let Ok(first) = receiver.recv() {
+                    all.push(first);
+                    all.extend(receiver.try_iter());
+                    if failed.is_none() {
+                        failed = flush().err().map(|error| error.to_string());
+                    }
+                    for then in all.drain(..) {
+                        then(match &failed {
+                            None => Ok(()),
+                            Some(reason) => Err(Failure::NotFlushed(reason.clone())),
+                        });
+                    }
+                }
+            })?;
+        Ok(Self {
+            waiting: Some(waiting),
+            thread: Some(thread),
+        })
+    }
+
+    /// Does something when all that was written before is on the disk.
+    pub(super) fn then(&self, then: impl FnOnce(Result<(), Failure>) + Send + 'static) {
+        if let Some(waiting) = &self.waiting {
+            // It fails only when the thread is gone; who waits for an answer sees that none comes.
+            let _ = waiting.send(Box::new(then));
+        }
+    }
+}
+
+impl Drop for Flusher {
+    fn drop(&mut self) {
+        drop(self.waiting.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// No lock of SQLite is on this file, so it may be opened and closed beside it.
+fn open_log(path: &Path) -> io::Result<File> {
+    let mut log = OsString::from(path);
+    log.push("-wal");
+    File::open(log)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn one_flush_does_for_all_that_were_written_before() {
+        let flushes = Arc::new(AtomicUsize::new(0));
+        let (count, (goes_on, go_on)) = (Arc::clone(&flushes), mpsc::channel::<()>());
+        let (began, begins) = mpsc::channel();
+        let flusher = Flusher::start(move || {
+            count.fetch_add(1, Ordering::SeqCst);
+            began.send(()).unwrap();
+            go_on.recv().unwrap();
+            Ok(())
+        });
+        let flusher = flusher.unwrap();
+        let (told, heard) = mpsc::channel();
+        let wait = |who: usize| {
+            let told = told.clone();
+            flusher.then(move |flushed| told.send((who, flushed.is_ok())).unwrap());
+        };
+        wait(0);
+        begins.recv().unwrap();
+        // What comes during a flush is not done with by it.
+        for who in 1..100 {
+            wait(who);
+        }
+        assert!(heard.try_recv().is_err());
+        goes_on.send(()).unwrap();
+        assert_eq!(heard.recv().unwrap(), (0, true));
+        begins.recv().unwrap();
+        assert!(heard.try_recv().is_err());
+        goes_on.send(()).unwrap();
+        for who in 1..100 {
+            assert_eq!(heard.recv().unwrap(), (who, true));
+        }
+        assert_eq!(flushes.load(Ordering::SeqCst), 2);
+    }
+
+    #[test]
+    fn after_a_flush_that_failed_none_is_believed() {
+        let mut results = vec![Ok(()), Err(io::Error::other("it burns")), Ok(())].into_iter();
+        let flusher = Flusher::start(move || results.next().unwrap()).unwrap();
+        let (told, heard) = mpsc::channel();
+        for expected in [None, Some("it burns"), Some("it burns")] {
+            let told = told.clone();
+            flusher.then(move |flushed| told.send(flushed).unwrap());
+            match (heard.recv().unwrap(), expected) {
+                (Ok(()), None) => {}
+                (Err(Failure::NotFlushed(reason)), Some(expected)) => assert_eq!(reason, expected),
+                (other, _) => panic!("{other:?}"),
+            }
+        }
+    }
+}
