@@ -59,6 +59,7 @@ mod timer;
 mod times;
 mod totals;
 mod turns;
+mod unbegun;
 mod work;
 
 pub use auto_slots::SlotsReason;
@@ -162,9 +163,13 @@ impl Host {
         config: HostConfig,
         workers: Workers,
     ) -> Self {
+        let (cores, worth) = (
+            workers.quick.metrics().num_workers(),
+            store.reservation_worth(),
+        );
         let shared = Shared {
             store,
-            slots: Slots::new(config.slots, workers.quick.metrics().num_workers()),
+            slots: Slots::new(config.slots, cores, worth),
             may_be_empty: Notify::new(),
             tasks: TaskTracker::new(),
             totals: Totals::default(),

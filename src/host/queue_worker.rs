@@ -13,6 +13,7 @@ use super::finished::Finished;
 use super::held::Held;
 use super::queues::ServedQueue;
 use super::timer::Timer;
+use super::unbegun::Begins;
 use super::work::{Slot, run};
 use super::{events, leases};
 use crate::message::{Claim, Delivery, QueueName};
@@ -254,6 +255,7 @@ impl QueueWorker {
             let late = deliveries.iter().filter_map(|one| lateness(one, now));
             served.times.were_late(late);
         }
+        served.slots.unbegun.add(deliveries.len());
         for delivery in deliveries {
             // The store gives no more than it was asked for.
             let permit = permits.split(1);
@@ -312,7 +314,9 @@ impl QueueWorker {
         };
         let handler = served.handler.get();
         let its_handler = Arc::clone(&handler);
+        let begins = Begins::later(&served);
         let task = async move {
+            drop(begins);
             let now = Instant::now();
             served.slots.meter.queued(now - answered_at);
             // A machine that is short of processors may come here late. What would outlive its lease is

@@ -8,6 +8,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use super::QueueSettings;
 use super::auto_slots::{AutoSlots, FIRST, SlotsReason};
 use super::slot_meter::SlotMeter;
+use super::unbegun::Unbegun;
 use crate::store::BATCH_MAX;
 
 /// Results of one queue that may wait for the store, for each slot, before its messages are no
@@ -39,6 +40,8 @@ pub(super) struct Slots {
     memory: Option<usize>,
     /// Controllers need to know them.
     cores: usize,
+    /// So many free ones are worth a request to the store.
+    worth: usize,
     free: Arc<Semaphore>,
     users: RwLock<Vec<Arc<SlotUser>>>,
     /// Something runs in one.
@@ -54,6 +57,8 @@ pub(super) struct SlotUser {
     auto: Option<Mutex<AutoSlots>>,
     /// What it finds that out from.
     pub meter: SlotMeter,
+    /// Reserved messages that wait for a thread.
+    pub unbegun: Unbegun,
     /// True while messages of it may wait for a slot.
     pub wants_slots: AtomicBool,
     /// A slot became free or a result was settled: its loop has something to look at.
@@ -61,8 +66,8 @@ pub(super) struct SlotUser {
 }
 
 impl Slots {
-    /// So many slots, for runs on so many cores.
-    pub(super) fn new(slots: SlotCount, cores: usize) -> Self {
+    /// So many slots, for runs on so many cores, of a store for which so many free ones are worth a request.
+    pub(super) fn new(slots: SlotCount, cores: usize, worth: usize) -> Self {
         let (count, memory) = match slots {
             SlotCount::Fixed(count) => (count, None),
             SlotCount::Auto { most, memory } => (most, Some(memory)),
@@ -71,6 +76,7 @@ impl Slots {
             count,
             memory,
             cores,
+            worth,
             free: Arc::new(Semaphore::new(count)),
             users: RwLock::default(),
             were_used: Notify::new(),
@@ -104,6 +110,7 @@ impl Slots {
             limit: AtomicUsize::new(limit),
             auto: auto.map(Mutex::new),
             meter: SlotMeter::default(),
+            unbegun: Unbegun::new(self.worth),
             wants_slots: AtomicBool::new(true),
             progress: Notify::new(),
         });
@@ -144,7 +151,7 @@ impl Slots {
     /// Slots became free, or one queue wants no more of them: those that do are told.
     pub(super) fn are_free(&self) {
         for user in self.users().iter() {
-            if user.wants_slots.load(SeqCst) {
+            if user.wants_slots.load(SeqCst) && !user.unbegun.are_awaited() {
                 user.progress.notify_one();
             }
         }
@@ -159,7 +166,8 @@ impl Slots {
     }
 
     /// The slots that a queue may fill now, taken. There are none while so many of its results wait for the
-    /// store that it would only fill the memory.
+    /// store that it would only fill the memory, or so many of its messages for a thread that a few more are not
+    /// worth a request.
     pub(super) fn take(
         &self,
         user: &Arc<SlotUser>,
@@ -186,6 +194,9 @@ impl Slots {
         };
         let mut wanted = demand.more(&wanting).min(BATCH_MAX);
         drop(users);
+        if !user.unbegun.are_worth_asking(wanted) {
+            return None;
+        }
         loop {
             // Another queue may be faster and leave fewer.
             wanted = wanted.min(self.free.available_permits());
@@ -468,7 +479,7 @@ mod tests {
 
     fn auto(most: usize) -> Slots {
         let memory = 1 << 30;
-        Slots::new(SlotCount::Auto { most, memory }, 2)
+        Slots::new(SlotCount::Auto { most, memory }, 2, 1)
     }
 
     /// Takes all that it may have.
@@ -512,7 +523,7 @@ mod tests {
         user.adjust(|_| FIRST + 1);
         assert!(user.progress.notified().now_or_never().is_none());
         assert_eq!(take_all(&slots, &user, 0), 4);
-        let fixed = Slots::new(SlotCount::Fixed(8), 2);
+        let fixed = Slots::new(SlotCount::Fixed(8), 2, 1);
         let user = fixed.add_user(&few, None);
         user.adjust(|_| unreachable!("the number is set"));
         assert_eq!(

@@ -129,6 +129,10 @@ pub trait Deliver: Send + Sync + 'static {
     /// each claim, in order.
     async fn release(&self, queue: &QueueName, claims: &[Claim]) -> StoreResult<Vec<Settled>>;
 
+    /// A reservation of fewer messages costs nearly what one of so many does. While others wait for a thread of
+    /// the host, it asks for no fewer at a time.
+    fn reservation_worth(&self) -> usize;
+
     /// Subscribes to hints that a message may have become ready in one of these queues sooner than the
     /// caller knew. To be called in a Tokio runtime.
     /// A hint may come without need, or be lost. So callers [`advance`](Advance::advance) in between.

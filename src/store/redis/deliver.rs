@@ -148,6 +148,12 @@ impl Deliver for RedisStore {
         Ok(codes.into_iter().map(settled).collect())
     }
 
+    fn reservation_worth(&self) -> usize {
+        // What a request costs is mostly time in which the host does something else: with 16 in place of 1, a drain
+        // of no-ops in 256 slots is 12 % slower.
+        1
+    }
+
     fn subscribe(&self, queues: &[QueueName]) -> Subscription {
         let channels = queues.iter().map(|queue| self.keys(queue).wake.clone());
         self.wake.subscribe(channels.collect())

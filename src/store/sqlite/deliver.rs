@@ -18,6 +18,10 @@ use crate::store::{
     Settled, StoreResult, Subscription,
 };
 
+/// A transaction writes about eight pages whatever it brings, on cores that handlers could use: it takes 20 us, and
+/// 2 us more for each message.
+const RESERVATION_WORTH: usize = 64;
+
 #[async_trait]
 impl Deliver for SqliteStore {
     async fn reserve(&self, queue: &QueueName, wanted: Reservation) -> StoreResult<Vec<Delivery>> {
@@ -70,6 +74,10 @@ impl Deliver for SqliteStore {
         let work = |tx: &mut QueueTx<'_>, some: &[Claim]| settle::release(tx, some);
         self.transact_each((Operation::Release, TxOptions::CHANGE), queue, claims, work)
             .await
+    }
+
+    fn reservation_worth(&self) -> usize {
+        RESERVATION_WORTH
     }
 
     fn subscribe(&self, queues: &[QueueName]) -> Subscription {

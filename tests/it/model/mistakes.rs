@@ -243,6 +243,10 @@ impl Deliver for Mistaken {
         self.inner.release(queue, claims).await
     }
 
+    fn reservation_worth(&self) -> usize {
+        self.inner.reservation_worth()
+    }
+
     fn subscribe(&self, queues: &[QueueName]) -> Subscription {
         self.inner.subscribe(queues)
     }
