@@ -99,9 +99,19 @@ pub fn check(path: &Path, owner: Owner) -> io::Result<Option<Metadata>> {
 ///
 /// `options` must not truncate: what is there is checked after it was opened.
 pub fn open_ours(path: &Path, options: &OpenOptions, owner: Owner) -> io::Result<File> {
+    let file = open_regular(path, options.clone().mode(0o600), owner)?;
+    let names = file.metadata()?.nlink();
+    if names > 1 {
+        let what = format!("has {names} names (hard links); remove it");
+        return Err(unfit(path, &what));
+    }
+    Ok(file)
+}
+
+/// Opens a regular file of an accepted owner. Symbolic links and pipes are refused, and opening never waits.
+pub fn open_regular(path: &Path, options: &OpenOptions, owner: Owner) -> io::Result<File> {
     let opened = options
         .clone()
-        .mode(0o600)
         .custom_flags(flags(OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY))
         .open(path);
     let file = match opened {
@@ -109,12 +119,7 @@ pub fn open_ours(path: &Path, options: &OpenOptions, owner: Owner) -> io::Result
         // What is there tells more than the system's error, if it is what is wrong.
         Err(error) => return Err(check(path, owner).err().unwrap_or(error)),
     };
-    let metadata = file.metadata()?;
-    check_metadata(path, &metadata, owner)?;
-    if metadata.nlink() > 1 {
-        let what = format!("has {} names (hard links); remove it", metadata.nlink());
-        return Err(unfit(path, &what));
-    }
+    check_metadata(path, &file.metadata()?, owner)?;
     Ok(file)
 }
 

@@ -69,5 +69,6 @@ mod source;
 mod support;
 mod topics;
 mod transfer;
+mod unbegun;
 mod week;
 mod with_delayqueue;

@@ -10,7 +10,9 @@ use crate::files::{self, Owner};
 use crate::text::printable;
 
 /// What SQLite, and dqhost, put beside a database.
-const COMPANIONS: [&str; 4] = ["-wal", "-shm", "-journal", WAKE];
+const COMPANIONS: [&str; 4] = [LOG, "-shm", "-journal", WAKE];
+
+const LOG: &str = "-wal";
 
 const WAKE: &str = "-wake";
 
@@ -51,7 +53,7 @@ pub(super) fn prepare(path: &Path) -> io::Result<PathBuf> {
         files::check(&companion(&path, end), owner)?;
     }
     if !files::warn_if_public("the database", &path) {
-        files::warn_if_public("the log of the database", &companion(&path, "-wal"));
+        files::warn_if_public("the log of the database", &companion(&path, LOG));
     }
     Ok(path)
 }
@@ -116,6 +118,13 @@ fn owner_of_companions(path: &Path, database: &Metadata) -> io::Result<Owner> {
     } else {
         Owner::UsOr(database.uid())
     })
+}
+
+/// Opens the write-ahead log, which SQLite has made, to flush it. No lock of SQLite is on it that closing it would
+/// release.
+pub(super) fn open_log(database: &Path) -> io::Result<File> {
+    let owner = owner_of_companions(database, &database.metadata()?)?;
+    files::open_regular(&companion(database, LOG), File::options().read(true), owner)
 }
 
 /// Opens the companion through which processes wake each other. A new one has the mode of the database,

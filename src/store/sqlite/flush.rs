@@ -6,13 +6,12 @@
 //! is flushed here, or in the file, where it was flushed. A process that dies between the commit and the flush
 //! leaves what it has committed, and nobody has been told yet; after a power cut it may be gone.
 
-use std::ffi::OsString;
-use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
+use super::disk;
 use super::error::Failure;
 
 /// What is done when all that was written before is on the disk, or when that has failed.
@@ -28,7 +27,7 @@ pub(super) struct Flusher {
 impl Flusher {
     /// Of the log beside a file that a connection has open, which keeps the log in its place.
     pub(super) fn of_log(path: &Path) -> io::Result<Self> {
-        let log = open_log(path)?;
+        let log = disk::open_log(path)?;
         Self::start(move || log.sync_data())
     }
 
@@ -81,16 +80,13 @@ impl Drop for Flusher {
     }
 }
 
-/// No lock of SQLite is on this file, so it may be opened and closed beside it.
-fn open_log(path: &Path) -> io::Result<File> {
-    let mut log = OsString::from(path);
-    log.push("-wal");
-    File::open(log)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::NewMessage;
+    use crate::store::SendMessages;
+    use crate::store::sqlite::{SqliteOptions, SqliteStore};
+    use std::os::unix::fs::MetadataExt;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -142,6 +138,31 @@ mod tests {
                 (Err(Failure::NotFlushed(reason)), Some(expected)) => assert_eq!(reason, expected),
                 (other, _) => panic!("{other:?}"),
             }
+        }
+    }
+
+    #[tokio::test]
+    async fn the_log_that_is_flushed_stays_that_of_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().canonicalize().unwrap().join("q.db");
+        let store = SqliteStore::open(&SqliteOptions::file(&path))
+            .await
+            .unwrap();
+        let log = disk::open_log(&path).unwrap().metadata().unwrap().ino();
+        let queue = "q".parse().unwrap();
+        for _ in 0..8 {
+            // More than the log holds, so that it begins anew; and other processes come and go.
+            let other = SqliteStore::open(&SqliteOptions::file(&path))
+                .await
+                .unwrap();
+            let messages: Vec<_> = (0..200)
+                .map(|_| NewMessage::new("x".repeat(8_000)))
+                .collect();
+            other.send(&queue, &messages).await.unwrap();
+            store.send(&queue, &messages[..1]).await.unwrap();
+            drop(other);
+            let now = std::fs::metadata(path.with_extension("db-wal")).unwrap();
+            assert_eq!(now.ino(), log);
         }
     }
 }
