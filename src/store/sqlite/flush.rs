@@ -8,7 +8,7 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use super::disk;
@@ -26,9 +26,12 @@ pub(super) struct Flusher {
 
 impl Flusher {
     /// Of the log beside a file that a connection has open, which keeps the log in its place.
-    pub(super) fn of_log(path: &Path) -> io::Result<Self> {
+    pub(super) fn of(path: Option<&Path>) -> io::Result<Option<Arc<Self>>> {
+        let Some(path) = path else {
+            return Ok(None);
+        };
         let log = disk::open_log(path)?;
-        Self::start(move || log.sync_data())
+        Self::start(move || log.sync_data()).map(|flusher| Some(Arc::new(flusher)))
     }
 
     pub(super) fn start(
@@ -87,7 +90,6 @@ mod tests {
     use crate::store::SendMessages;
     use crate::store::sqlite::{SqliteOptions, SqliteStore};
     use std::os::unix::fs::MetadataExt;
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]

@@ -205,14 +205,9 @@ fn open(options: SqliteOptions) -> StoreResult<SqliteStore> {
         |error: std::io::Error| unusable(format!("its companion -wake cannot be written: {error}"));
     let wake = Wake::new(path.as_deref()).map_err(no_companion)?;
     let turn = wake.turn().map_err(no_companion)?;
-    let flusher = match &path {
-        Some(path) if options.durability == Durability::Full => {
-            let flusher = Flusher::of_log(path);
-            let failed = |error| unusable(format!("its log cannot be flushed: {error}"));
-            Some(Arc::new(flusher.map_err(failed)?))
-        }
-        _ => None,
-    };
+    let is_full = options.durability == Durability::Full;
+    let flusher = Flusher::of(path.as_deref().filter(|_| is_full))
+        .map_err(|error| unusable(format!("its log cannot be flushed: {error}")))?;
     Ok(SqliteStore {
         schema,
         turn: turn.map(Arc::new),
