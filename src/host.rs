@@ -3,7 +3,7 @@
 //! The loop is the specification: advance, reserve as many as there are free slots, run each,
 //! settle in batches, wait. Each queue has a loop of its own, so that none waits for what the store
 //! does for another. Nothing is reserved without a free slot, so no lease runs while a message waits
-//! in memory. Beside each loop run a task that keeps leases alive and one that settles results. The
+//! in memory; a few free slots may have to wait for more of them (`unbegun`). Beside each loop run a task that keeps leases alive and one that settles results. The
 //! host has one that tells other hosts of this one, and one that deletes dead letters which are past
 //! their retention.
 //!

@@ -159,6 +159,7 @@ impl QueueWorker {
         let served = &self.served;
         served.slots.wants_slots.store(true, SeqCst);
         let slots = &served.shared.slots;
+        served.slots.unbegun.looks_again();
         let (running, unsettled) = served.running();
         if let Some(permits) = slots.take(&served.slots, running, unsettled) {
             return self.fill((permits, running), is_time).await;

@@ -45,8 +45,9 @@ impl Unbegun {
         wakes_at != NONE && left <= wakes_at && self.looks_again()
     }
 
-    /// The loop looks, whatever it waited for. True if that was a number of them.
-    fn looks_again(&self) -> bool {
+    /// The loop looks, whatever it waited for. To be called before it sees which slots are free: those that become
+    /// free afterwards wake it. True if it waited for a number of them.
+    pub(super) fn looks_again(&self) -> bool {
         self.wakes_at.swap(NONE, SeqCst) != NONE
     }
 
@@ -57,7 +58,6 @@ impl Unbegun {
 
     /// True if a request for so many slots is to be made now. If not, the loop is woken when it is time.
     pub(super) fn are_worth_asking(&self, slots: usize) -> bool {
-        self.looks_again();
         if self.worth <= 1 {
             return true;
         }

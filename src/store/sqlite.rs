@@ -11,6 +11,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use self::error::Failure;
 use self::flush::Flusher;
@@ -68,6 +69,8 @@ pub struct SqliteStore {
     wake: Arc<Wake>,
     /// None where nothing is kept through a power cut.
     flusher: Option<Arc<Flusher>>,
+    /// True once messages were reserved: by a host, which has more to do while it waits for the disk.
+    reserves: AtomicBool,
     /// None in memory.
     room: Option<DiskReserve>,
     /// How operators and errors name it.

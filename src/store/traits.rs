@@ -130,7 +130,7 @@ pub trait Deliver: Send + Sync + 'static {
     async fn release(&self, queue: &QueueName, claims: &[Claim]) -> StoreResult<Vec<Settled>>;
 
     /// A reservation of fewer messages costs nearly what one of so many does. While others wait for a thread of
-    /// the host, it asks for no fewer at a time.
+    /// the host, it waits until so many slots are free, or a quarter of them.
     fn reservation_worth(&self) -> usize;
 
     /// Subscribes to hints that a message may have become ready in one of these queues sooner than the

@@ -15,7 +15,7 @@ use crate::support::{PATIENCE, guest, host_config, workers};
 const MESSAGES: usize = 3_000;
 
 #[tokio::test]
-async fn a_backlog_ends_though_the_loop_is_woken_by_what_begins_alone() {
+async fn a_backlog_ends_though_the_loop_waits_for_what_begins() {
     let queue: QueueName = "q".parse().unwrap();
     let runtime =
         Runtime::with_room((1, 300), Limits::default(), &Permissions::default(), None).unwrap();

@@ -6,7 +6,7 @@ use rusqlite::ffi::SQLITE_IOERR_WRITE;
 
 use crate::store::StoreError;
 
-/// Not an error of SQLite: a rule of ours that stops a transaction.
+/// Why a transaction has no answer.
 #[derive(Debug)]
 pub(super) enum Failure {
     Sqlite(rusqlite::Error),
@@ -32,24 +32,24 @@ pub(super) fn store_error(store: &str, operation: Operation, failure: &Failure) 
         store: store.to_owned(),
         reason,
     };
+    let refused = |reason: String| StoreError::Refused {
+        store: store.to_owned(),
+        operation,
+        reason,
+    };
+    let unreachable = |reason: String| StoreError::Unreachable {
+        store: store.to_owned(),
+        operation,
+        reason,
+    };
     let error = match failure {
         Failure::Sqlite(error) => error,
-        Failure::Refused(reason) => {
-            return StoreError::Refused {
-                store: store.to_owned(),
-                operation,
-                reason: reason.clone(),
-            };
-        }
+        Failure::Refused(reason) => return refused(reason.clone()),
         Failure::NotFlushed(reason) => {
-            return StoreError::Unreachable {
-                store: store.to_owned(),
-                operation,
-                reason: format!(
-                    "its disk failed to keep what was written ({reason}); mend it, and start this \
-                     program anew"
-                ),
-            };
+            return unreachable(format!(
+                "its disk failed to keep what was written ({reason}); stop all \
+                 programs that use the file, mend the disk, and start the machine anew"
+            ));
         }
         Failure::NoRoom { free_min } => {
             return unusable(format!(
@@ -60,18 +60,12 @@ pub(super) fn store_error(store: &str, operation: Operation, failure: &Failure) 
         }
     };
     let rusqlite::Error::SqliteFailure(code, _) = error else {
-        return StoreError::Refused {
-            store: store.to_owned(),
-            operation,
-            reason: error.to_string(),
-        };
+        return refused(error.to_string());
     };
     match code.code {
-        ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => StoreError::Unreachable {
-            store: store.to_owned(),
-            operation,
-            reason: "another process keeps it locked".to_owned(),
-        },
+        ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => {
+            unreachable("another process keeps it locked".to_owned())
+        }
         ErrorCode::NotADatabase => unusable(
             "it is not a database file; give another path, or move this file away".to_owned(),
         ),
@@ -89,11 +83,7 @@ pub(super) fn store_error(store: &str, operation: Operation, failure: &Failure) 
              itself; all that was accepted before is safe"
             ))
         }
-        ErrorCode::SystemIoFailure => StoreError::Unreachable {
-            store: store.to_owned(),
-            operation,
-            reason: format!("{error}; its disk is full or fails"),
-        },
+        ErrorCode::SystemIoFailure => unreachable(format!("{error}; its disk is full or fails")),
         ErrorCode::ReadOnly | ErrorCode::PermissionDenied => unusable(
             "it is not writable for this user; mend the permissions of the file and of its folder"
                 .to_owned(),
@@ -102,10 +92,6 @@ pub(super) fn store_error(store: &str, operation: Operation, failure: &Failure) 
             "it cannot be opened; see that its folder exists and is writable for this user"
                 .to_owned(),
         ),
-        _ => StoreError::Refused {
-            store: store.to_owned(),
-            operation,
-            reason: error.to_string(),
-        },
+        _ => refused(error.to_string()),
     }
 }

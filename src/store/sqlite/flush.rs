@@ -4,11 +4,12 @@
 //! SQLite itself flushes the log only as it begins anew and before its content goes to the file (`synchronous =
 //! NORMAL`, <https://sqlite.org/pragma.html#pragma_synchronous>), so what was committed is either in the log, which
 //! is flushed here, or in the file, where it was flushed. A process that dies between the commit and the flush
-//! leaves what it has committed, and nobody has been told yet; after a power cut it may be gone.
+//! leaves what it has committed, and who asked for it has not been told; after a power cut it may be gone.
 
+use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
 use super::disk;
@@ -19,9 +20,27 @@ type Then = Box<dyn FnOnce(Result<(), Failure>) + Send>;
 
 /// Flushes the log of one file. Dropping it waits for the flush under way.
 pub(super) struct Flusher {
+    log: Arc<Mutex<Log>>,
     /// Taken only by drop.
     waiting: Option<mpsc::Sender<Then>>,
     thread: Option<JoinHandle<()>>,
+}
+
+struct Log {
+    flush: Box<dyn FnMut() -> io::Result<()> + Send>,
+    /// The system reports a failure once and takes the data for written then
+    /// (<https://lwn.net/Articles/752063/>), so no later flush is believed.
+    failed: Option<String>,
+}
+
+impl Log {
+    /// The reason for which it failed, now or before.
+    fn flush(&mut self) -> Result<(), String> {
+        if self.failed.is_none() {
+            self.failed = (self.flush)().err().map(|error| error.to_string());
+        }
+        self.failed.clone().map_or(Ok(()), Err)
+    }
 }
 
 impl Flusher {
@@ -31,47 +50,72 @@ impl Flusher {
             return Ok(None);
         };
         let log = disk::open_log(path)?;
-        Self::start(move || log.sync_data()).map(|flusher| Some(Arc::new(flusher)))
+        // That the log is there has to be on the disk as well, whoever has put it there.
+        let mut folder = path.parent().and_then(|folder| File::open(folder).ok());
+        let flusher = Self::start(move || {
+            if let Some(folder) = folder.take() {
+                // Not every file system can.
+                let _ = folder.sync_all();
+            }
+            flush(&log)
+        });
+        flusher.map(|flusher| Some(Arc::new(flusher)))
     }
 
     pub(super) fn start(
-        mut flush: impl FnMut() -> io::Result<()> + Send + 'static,
+        flush: impl FnMut() -> io::Result<()> + Send + 'static,
     ) -> io::Result<Self> {
+        let log = Arc::new(Mutex::new(Log {
+            flush: Box::new(flush),
+            failed: None,
+        }));
         let (waiting, receiver) = mpsc::channel::<Then>();
+        let of_thread = Arc::clone(&log);
         let thread = std::thread::Builder::new()
             .name("sqlite-flush".to_owned())
             .spawn(move || {
-                // The system reports a failure once and takes the data for written then
-                // (<https://lwn.net/Articles/752063/>), so no later flush is believed.
-                let mut failed: Option<String> = None;
                 let mut all = Vec::new();
                 while let Ok(first) = receiver.recv() {
                     all.push(first);
                     all.extend(receiver.try_iter());
-                    if failed.is_none() {
-                        failed = flush().err().map(|error| error.to_string());
-                    }
+                    let flushed = lock(&of_thread).flush();
                     for then in all.drain(..) {
-                        then(match &failed {
-                            None => Ok(()),
-                            Some(reason) => Err(Failure::NotFlushed(reason.clone())),
-                        });
+                        then(flushed.clone().map_err(Failure::NotFlushed));
                     }
                 }
             })?;
         Ok(Self {
+            log,
             waiting: Some(waiting),
             thread: Some(thread),
         })
     }
 
+    /// Flushes on this thread, which saves the time to wake the other.
+    pub(super) fn now(&self) -> Result<(), Failure> {
+        lock(&self.log).flush().map_err(Failure::NotFlushed)
+    }
+
     /// Does something when all that was written before is on the disk.
     pub(super) fn then(&self, then: impl FnOnce(Result<(), Failure>) + Send + 'static) {
-        if let Some(waiting) = &self.waiting {
-            // It fails only when the thread is gone; who waits for an answer sees that none comes.
-            let _ = waiting.send(Box::new(then));
+        if let Some(waiting) = &self.waiting
+            && let Err(mpsc::SendError(then)) = waiting.send(Box::new(then))
+        {
+            then(Err(Failure::NotFlushed("its thread is gone".to_owned())));
         }
     }
+}
+
+fn flush(log: &File) -> io::Result<()> {
+    let flushed = log.sync_data();
+    // There it empties the cache of the drive too, which not every file system can. So does SQLite.
+    #[cfg(target_vendor = "apple")]
+    let flushed = flushed.or_else(|_| Ok(rustix::fs::fsync(log)?));
+    flushed
+}
+
+fn lock(log: &Mutex<Log>) -> MutexGuard<'_, Log> {
+    log.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Flusher {
@@ -94,8 +138,8 @@ mod tests {
 
     #[test]
     fn one_flush_does_for_all_that_were_written_before() {
-        let flushes = Arc::new(AtomicUsize::new(0));
-        let (count, (goes_on, go_on)) = (Arc::clone(&flushes), mpsc::channel::<()>());
+        let done = Arc::new(AtomicUsize::new(0));
+        let (count, (goes_on, go_on)) = (Arc::clone(&done), mpsc::channel::<()>());
         let (began, begins) = mpsc::channel();
         let flusher = Flusher::start(move || {
             count.fetch_add(1, Ordering::SeqCst);
@@ -124,7 +168,7 @@ mod tests {
         for who in 1..100 {
             assert_eq!(heard.recv().unwrap(), (who, true));
         }
-        assert_eq!(flushes.load(Ordering::SeqCst), 2);
+        assert_eq!(done.load(Ordering::SeqCst), 2);
     }
 
     #[test]
@@ -141,6 +185,7 @@ mod tests {
                 (other, _) => panic!("{other:?}"),
             }
         }
+        assert!(flusher.now().is_err());
     }
 
     #[tokio::test]

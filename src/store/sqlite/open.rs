@@ -215,6 +215,7 @@ fn open(options: SqliteOptions) -> StoreResult<SqliteStore> {
         read: read.map(|read| thread("sqlite-read", read)).transpose()?,
         wake: Arc::new(wake),
         flusher,
+        reserves: false.into(),
         room: path.map(|path| DiskReserve {
             path,
             free_min: options.free_min,

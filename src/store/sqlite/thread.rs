@@ -1,7 +1,8 @@
 //! A connection on a thread of its own, so that no async thread waits for a disk.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use rusqlite::Connection;
@@ -14,28 +15,39 @@ type Job = Box<dyn FnOnce(&mut Connection) + Send>;
 pub(super) struct ConnectionThread {
     /// Taken only by drop.
     jobs: Option<mpsc::Sender<Job>>,
+    /// Those that have not begun.
+    waiting: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// The job panicked: its transaction was rolled back, and the thread goes on.
+/// The job panicked: a transaction that was not committed was rolled back, and the thread goes on.
 #[derive(Debug)]
 pub(super) struct Panicked;
 
 impl ConnectionThread {
     pub(super) fn start(name: &str, mut connection: Connection) -> std::io::Result<Self> {
         let (jobs, receiver) = mpsc::channel::<Job>();
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let begun = Arc::clone(&waiting);
         let thread = std::thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || {
                 for job in receiver {
+                    begun.fetch_sub(1, Relaxed);
                     // The caller sees that no answer comes; the panic itself is on stderr.
                     let _ = catch_unwind(AssertUnwindSafe(|| job(&mut connection)));
                 }
             })?;
         Ok(Self {
             jobs: Some(jobs),
+            waiting,
             thread: Some(thread),
         })
+    }
+
+    /// How many jobs have not begun.
+    pub(super) fn waiting(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.waiting)
     }
 
     /// The answer of a job. A job that has begun is done to its end. One that nobody waits for any more
@@ -63,6 +75,7 @@ impl ConnectionThread {
             }
         });
         if let Some(jobs) = &self.jobs {
+            self.waiting.fetch_add(1, Relaxed);
             // It fails only when the thread is gone, and then so is the sender of the answer.
             let _ = jobs.send(job);
         }

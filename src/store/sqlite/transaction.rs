@@ -3,6 +3,7 @@
 use crate::store::timing::Timed;
 use crate::store::{Operation, Side};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
@@ -98,17 +99,27 @@ impl SqliteStore {
         transaction: impl FnOnce(&mut Connection) -> Result<T, Failure> + Send + 'static,
     ) -> StoreResult<T> {
         let flusher = self.flusher.clone().filter(|_| options.durable);
+        if operation == Operation::Reserve {
+            self.reserves.store(true, Relaxed);
+        }
+        let (reserves, waiting) = (self.reserves.load(Relaxed), self.write.waiting());
         let answer = self.write.hand_over(move |connection, answer| {
-            let (done, flusher) = match (transaction(connection), flusher) {
-                (Ok(done), Some(flusher)) => (done, flusher),
-                (done, _) => {
-                    let _ = answer.send(done);
-                    return;
+            let done = transaction(connection);
+            match flusher {
+                Some(flusher) if done.is_ok() => {
+                    // With nothing else to do, this thread may wait for the disk itself.
+                    if !reserves && waiting.load(Relaxed) == 0 {
+                        let _ = answer.send(flusher.now().and(done));
+                        return;
+                    }
+                    flusher.then(move |flushed| {
+                        let _ = answer.send(flushed.and(done));
+                    });
                 }
-            };
-            flusher.then(move |flushed| {
-                let _ = answer.send(flushed.map(|()| done));
-            });
+                _ => {
+                    let _ = answer.send(done);
+                }
+            }
         });
         self.answered(operation, answer).await
     }
@@ -279,6 +290,8 @@ mod tests {
         let mut store = SqliteStore::open(&options).await.unwrap();
         let (flusher, mut begins, ends) = slow_disk();
         store.flusher = Some(Arc::new(flusher));
+        // As a host does.
+        assert!(store.reserve(&queue, WANTED).await.unwrap().is_empty());
         let messages = [NewMessage::new("x")];
         let mut send = std::pin::pin!(store.send(&queue, &messages));
         tokio::select! {
@@ -302,6 +315,28 @@ mod tests {
         assert!(matches!(error, StoreError::Unreachable { .. }), "{error:?}");
         assert!(error.to_string().contains("it burns"), "{error}");
         assert!(begins.try_recv().is_err());
+    }
+
+    #[tokio::test]
+    async fn who_reserves_nothing_waits_for_the_disk_without_another_thread() {
+        let folder = tempfile::tempdir().unwrap();
+        let queue: QueueName = "q".parse().unwrap();
+        let options = SqliteOptions::file(folder.path().join("q.db"));
+        let mut store = SqliteStore::open(&options).await.unwrap();
+        let (told, on) = mpsc::channel();
+        let flusher = Flusher::start(move || {
+            let thread = std::thread::current();
+            let _ = told.send(thread.name().map(str::to_owned));
+            Ok(())
+        });
+        store.flusher = Some(Arc::new(flusher.unwrap()));
+        let messages = [NewMessage::new("x")];
+        store.send(&queue, &messages).await.unwrap();
+        assert_eq!(on.recv().unwrap().as_deref(), Some("sqlite-write"));
+        store.reserve(&queue, WANTED).await.unwrap();
+        store.send(&queue, &messages).await.unwrap();
+        assert_eq!(on.recv().unwrap().as_deref(), Some("sqlite-flush"));
+        assert!(on.try_recv().is_err());
     }
 
     #[tokio::test]
