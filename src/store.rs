@@ -63,8 +63,8 @@ pub use self::ticks::{ScheduleState, Tick, TickSent};
 pub use self::timing::{RequestCount, count_requests, requests};
 pub use self::topics::{TopicSent, Topics};
 pub use self::traits::{
-    Advance, AuditQueues, Deliver, Discover, Hosts, Inspect, Manage, SendMessages, SendTicks,
-    Settle, Store, Transfer,
+    Advance, AuditQueues, Close, Deliver, Discover, Hosts, Inspect, Manage, SendMessages,
+    SendTicks, Settle, Store, Transfer,
 };
 
 /// All traits of a store, for `use dqhost::store::prelude::*`.
@@ -72,8 +72,8 @@ pub mod prelude {
     pub use super::events::Events;
     pub use super::topics::Topics;
     pub use super::traits::{
-        Advance, AuditQueues, Deliver, Discover, Hosts, Inspect, Manage, SendMessages, SendTicks,
-        Settle, Store, Transfer,
+        Advance, AuditQueues, Close, Deliver, Discover, Hosts, Inspect, Manage, SendMessages,
+        SendTicks, Settle, Store, Transfer,
     };
 }
 

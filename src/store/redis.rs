@@ -30,6 +30,7 @@ use crate::message::{
 mod advance;
 mod args;
 mod audit;
+mod close;
 mod decode;
 mod deliver;
 mod discover;

@@ -25,6 +25,7 @@ mod advance;
 mod aside;
 mod audit;
 mod backup;
+mod close;
 mod dedup;
 mod deliver;
 mod discover;

@@ -35,6 +35,7 @@ pub trait Store:
     + AuditQueues
     + Events
     + Topics
+    + Close
 {
 }
 
@@ -52,6 +53,7 @@ impl<T> Store for T where
         + AuditQueues
         + Events
         + Topics
+        + Close
 {
 }
 
@@ -256,6 +258,15 @@ pub trait Inspect: Send + Sync + 'static {
         offset: usize,
         limit: usize,
     ) -> StoreResult<Vec<Ended>>;
+}
+
+/// A program that ends.
+#[async_trait]
+pub trait Close: Send + Sync + 'static {
+    /// Ends the work of this store for all who hold it: what was asked for is done, and later calls are
+    /// refused. The last process that closes a file moves its log into it; after a crash that is done by
+    /// the next one that opens the file. A server has nothing to tidy up, and goes on.
+    async fn close(&self) {}
 }
 
 /// Which queues there are.

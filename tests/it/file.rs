@@ -404,6 +404,43 @@ fn a_damaged_page_is_told() {
 }
 
 #[test]
+fn whatever_has_used_a_file_leaves_it_whole_without_its_log() {
+    let folder = TempDir::new().unwrap();
+    let db = text(&folder.path().join("dqhost.db"));
+    let handler = text(&guest("noop"));
+    let is_whole = |who: &str| {
+        let log = format!("{db}-wal");
+        assert!(!Path::new(&log).exists(), "{who} leaves {log}");
+    };
+    let host = ["--handler", &handler, "--exit-when-empty"];
+    for args in [&["send", "x"], &["stats", "--json"], &host[..]] {
+        run(Some(&db), args, 0);
+        is_whole(args[0]);
+    }
+    let api = ["--listen", "127.0.0.1:0"];
+    let host = [&["--handler", &handler][..], &api].concat();
+    let serve = [&["serve"][..], &api].concat();
+    for (args, begins) in [(host, "serving"), (serve, "listening")] {
+        let mut program = Host::start_silently(&db, &args);
+        program.wait_for(begins, |_| true);
+        program.signal(rustix::process::Signal::TERM);
+        assert!(program.end().0.success());
+        is_whole(args[0]);
+    }
+}
+
+#[test]
+fn a_disk_that_hangs_keeps_no_program_from_ending() {
+    let folder = TempDir::new().unwrap();
+    let db = text(&folder.path().join("dqhost.db"));
+    let mut send = dqhost(Some(&db), &["send", "x"]);
+    send.env("FAILPOINTS", "closing a file=pause");
+    expect(send.output().unwrap(), 0);
+    // The log was left, and is read by the next one.
+    assert_eq!(stats(&db, "default")["ready"], 1);
+}
+
+#[test]
 fn two_hosts_that_start_at_once_on_a_new_file_share_the_work() {
     let folder = TempDir::new().unwrap();
     let db = text(&folder.path().join("dqhost.db"));

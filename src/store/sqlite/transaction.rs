@@ -9,7 +9,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::error::{Failure, store_error};
 use super::queue::{QueueRow, QueueTx};
-use super::thread::Panicked;
+use super::thread::NoAnswer;
 use super::turn::Turn;
 use super::{SqliteStore, repeats};
 use crate::message::QueueName;
@@ -83,11 +83,15 @@ fn begin<'c>(
 }
 
 impl SqliteStore {
-    fn panicked(&self, operation: Operation) -> StoreError {
+    fn unanswered(&self, operation: Operation, why: &NoAnswer) -> StoreError {
+        let why = match why {
+            NoAnswer::Panicked => "a bug in dqhost",
+            NoAnswer::Closed => "this program has closed it",
+        };
         StoreError::Refused {
             store: self.name.to_string(),
             operation,
-            reason: "a bug in dqhost; nothing of this was done".to_owned(),
+            reason: format!("{why}; nothing of this was done"),
         }
     }
 
@@ -128,7 +132,7 @@ impl SqliteStore {
     async fn answered<T>(
         &self,
         operation: Operation,
-        answer: impl Future<Output = Result<Result<T, Failure>, Panicked>>,
+        answer: impl Future<Output = Result<Result<T, Failure>, NoAnswer>>,
     ) -> StoreResult<T> {
         operation.passes(Side::Before);
         let timed = Timed::begin(operation);
@@ -136,7 +140,7 @@ impl SqliteStore {
         timed.end(matches!(answer, Ok(Ok(_))));
         operation.passes(Side::After);
         answer
-            .map_err(|_| self.panicked(operation))?
+            .map_err(|why| self.unanswered(operation, &why))?
             .map_err(|failure| store_error(&self.name, operation, &failure))
     }
 

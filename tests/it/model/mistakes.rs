@@ -569,6 +569,8 @@ impl AuditQueues for Mistaken {
     }
 }
 
+impl Close for Mistaken {}
+
 #[async_trait]
 impl Topics for Mistaken {
     async fn subscribe_queue(&self, topic: &TopicName, queue: &QueueName) -> StoreResult<bool> {
