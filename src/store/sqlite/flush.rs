@@ -9,7 +9,7 @@
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
 use super::disk;
@@ -20,26 +20,34 @@ type Then = Box<dyn FnOnce(Result<(), Failure>) + Send>;
 
 /// Flushes the log of one file. Dropping it waits for the flush under way.
 pub(super) struct Flusher {
-    log: Arc<Mutex<Log>>,
+    log: Arc<Log>,
     /// Taken only by drop.
     waiting: Option<mpsc::Sender<Then>>,
     thread: Option<JoinHandle<()>>,
 }
 
 struct Log {
-    flush: Box<dyn FnMut() -> io::Result<()> + Send>,
+    flush: Mutex<Box<dyn FnMut() -> io::Result<()> + Send>>,
     /// The system reports a failure once and takes the data for written then
     /// (<https://lwn.net/Articles/752063/>), so no later flush is believed.
-    failed: Option<String>,
+    failed: OnceLock<String>,
 }
 
 impl Log {
-    /// The reason for which it failed, now or before.
-    fn flush(&mut self) -> Result<(), String> {
-        if self.failed.is_none() {
-            self.failed = (self.flush)().err().map(|error| error.to_string());
+    fn flush(&self) -> Result<(), Failure> {
+        let mut flush = self.flush.lock().unwrap_or_else(PoisonError::into_inner);
+        self.is_believed()?;
+        if let Err(error) = flush() {
+            let _ = self.failed.set(error.to_string());
         }
-        self.failed.clone().map_or(Ok(()), Err)
+        self.is_believed()
+    }
+
+    fn is_believed(&self) -> Result<(), Failure> {
+        match self.failed.get() {
+            None => Ok(()),
+            Some(reason) => Err(Failure::NotFlushed(reason.clone())),
+        }
     }
 }
 
@@ -65,10 +73,10 @@ impl Flusher {
     pub(super) fn start(
         flush: impl FnMut() -> io::Result<()> + Send + 'static,
     ) -> io::Result<Self> {
-        let log = Arc::new(Mutex::new(Log {
-            flush: Box::new(flush),
-            failed: None,
-        }));
+        let log = Arc::new(Log {
+            flush: Mutex::new(Box::new(flush)),
+            failed: OnceLock::new(),
+        });
         let (waiting, receiver) = mpsc::channel::<Then>();
         let of_thread = Arc::clone(&log);
         let thread = std::thread::Builder::new()
@@ -78,9 +86,9 @@ impl Flusher {
                 while let Ok(first) = receiver.recv() {
                     all.push(first);
                     all.extend(receiver.try_iter());
-                    let flushed = lock(&of_thread).flush();
+                    let _ = of_thread.flush();
                     for then in all.drain(..) {
-                        then(flushed.clone().map_err(Failure::NotFlushed));
+                        then(of_thread.is_believed());
                     }
                 }
             })?;
@@ -93,7 +101,12 @@ impl Flusher {
 
     /// Flushes on this thread, which saves the time to wake the other.
     pub(super) fn now(&self) -> Result<(), Failure> {
-        lock(&self.log).flush().map_err(Failure::NotFlushed)
+        self.log.flush()
+    }
+
+    /// An error once a flush has failed. What is written then may never be read again, so nothing is.
+    pub(super) fn is_believed(&self) -> Result<(), Failure> {
+        self.log.is_believed()
     }
 
     /// Does something when all that was written before is on the disk.
@@ -112,10 +125,6 @@ fn flush(log: &File) -> io::Result<()> {
     #[cfg(target_vendor = "apple")]
     let flushed = flushed.or_else(|_| Ok(rustix::fs::fsync(log)?));
     flushed
-}
-
-fn lock(log: &Mutex<Log>) -> MutexGuard<'_, Log> {
-    log.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Flusher {

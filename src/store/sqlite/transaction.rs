@@ -102,15 +102,16 @@ impl SqliteStore {
         options: TxOptions,
         transaction: impl FnOnce(&mut Connection) -> Result<T, Failure> + Send + 'static,
     ) -> StoreResult<T> {
-        let flusher = self.flusher.clone().filter(|_| options.durable);
+        let flusher = self.flusher.clone();
         if operation == Operation::Reserve {
             self.reserves.store(true, Relaxed);
         }
         let (reserves, waiting) = (self.reserves.load(Relaxed), self.write.waiting());
         let answer = self.write.hand_over(move |connection, answer| {
-            let done = transaction(connection);
+            let is_believed = flusher.as_ref().map_or(Ok(()), |disk| disk.is_believed());
+            let done = is_believed.and_then(|()| transaction(connection));
             match flusher {
-                Some(flusher) if done.is_ok() => {
+                Some(flusher) if options.durable && done.is_ok() => {
                     // With nothing else to do, this thread may wait for the disk itself.
                     if !reserves && waiting.load(Relaxed) == 0 {
                         let _ = answer.send(flusher.now().and(done));
@@ -319,6 +320,9 @@ mod tests {
         assert!(matches!(error, StoreError::Unreachable { .. }), "{error:?}");
         assert!(error.to_string().contains("it burns"), "{error}");
         assert!(begins.try_recv().is_err());
+        // Without a disk that keeps verdicts no attempt begins, so none is used up.
+        let error = store.reserve(&queue, WANTED).await.unwrap_err();
+        assert!(error.to_string().contains("it burns"), "{error}");
     }
 
     #[tokio::test]
