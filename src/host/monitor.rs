@@ -121,6 +121,15 @@ impl Monitor {
             .collect()
     }
 
+    /// The queues for which the store did not do what was asked of it last.
+    #[must_use]
+    pub fn failing(&self) -> Vec<QueueName> {
+        let queues = self.0.current();
+        let fails = |served: &&Arc<ServedQueue>| served.fails.load(Ordering::Relaxed);
+        let failing = queues.iter().filter(fails);
+        failing.map(|served| served.queue.clone()).collect()
+    }
+
     /// The queues that it serves.
     #[must_use]
     pub fn queues(&self) -> Vec<QueueName> {

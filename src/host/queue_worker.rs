@@ -118,6 +118,7 @@ impl QueueWorker {
             return left;
         }
         let result = self.try_pass().await;
+        self.served.fails.store(result.is_err(), Relaxed);
         let queue = &self.served.queue;
         match result {
             Ok(was_full) => {

@@ -29,6 +29,8 @@ pub(super) struct ServedQueue {
     pub(super) is_idle: AtomicBool,
     /// How often its loop went round.
     pub(super) passes: AtomicU64,
+    /// True while the store does not do what the loop asks of it.
+    pub(super) fails: AtomicBool,
     /// True once it was said that histories cannot be read.
     pub(super) is_history_refused: AtomicBool,
     /// True once it reserves no more: what is in flight ends, and then it is gone.
@@ -137,6 +139,7 @@ impl HostQueues {
             turns: self.turns.add_queue(),
             is_idle: AtomicBool::new(false),
             passes: AtomicU64::new(0),
+            fails: AtomicBool::new(false),
             is_history_refused: AtomicBool::new(false),
             is_retired: AtomicBool::new(false),
             before: those_before,

@@ -35,7 +35,8 @@ pub(super) async fn livez() -> Answer {
 
 /// Whether it is ready
 ///
-/// The store is reachable, all handlers were loaded, and the host is not about to stop.
+/// The store is reachable and does what the host asks of it, all handlers were loaded, and the host is not
+/// about to stop.
 #[utoipa::path(
     get,
     path = "/readyz",
@@ -55,6 +56,11 @@ pub(super) async fn readyz(State(shared): State<Arc<Shared>>) -> Answer {
         }
         if let Some(queue) = host.not_served.borrow().first() {
             return not_ready(format!("the handler of queue {queue} could not be loaded"));
+        }
+        if let Some(queue) = host.monitor.failing().first() {
+            return not_ready(format!(
+                "the store is not reachable, or refuses what queue {queue} needs; the log of the host says why"
+            ));
         }
     }
     if !is_reachable(&shared).await {

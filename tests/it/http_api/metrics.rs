@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::{Api, with_each_store};
-use crate::support::{RedisServer, eventually, guest, run, stats};
+use crate::support::{RedisServer, eventually, guest, run, stats, stdout};
 
 const MESSAGES: &str = "/queues/q/messages";
 
@@ -287,6 +287,31 @@ fn a_scrape_while_the_store_is_away_says_so_and_still_has_the_hosts_numbers() {
             .any(|(series, value)| series.starts_with("dqhost_store_errors") && *value > 0.0)
     );
     server.restart();
+    eventually("it is ready", || {
+        (api.get("/readyz").status == 200).then_some(())
+    });
+}
+
+#[test]
+fn a_host_whose_store_only_answers_questions_is_not_ready() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let id = stdout(&run(Some(&url), &["send", "x", "--queue", "q"], 0));
+    let mut connection = server.connection();
+    let mut need_replicas = |replicas: &str| {
+        let mut set = redis::cmd("CONFIG");
+        set.arg(&["SET", "min-replicas-to-write", replicas]);
+        set.exec(&mut connection).unwrap();
+    };
+    need_replicas("1");
+    let handler = guest("noop").display().to_string();
+    let mut api = Api::beside(&url, &["--queue", "q", "--handler", &handler]);
+    eventually("it is not ready", || {
+        let answer = api.get("/readyz");
+        (answer.status == 503).then(|| answer.is_problem(503, "refuses what queue q needs"))
+    });
+    need_replicas("0");
+    api.host.wait_for("acked", |line| line["id"] == id.trim());
     eventually("it is ready", || {
         (api.get("/readyz").status == 200).then_some(())
     });
