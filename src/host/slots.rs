@@ -166,8 +166,8 @@ impl Slots {
     }
 
     /// The slots that a queue may fill now, taken. There are none while so many of its results wait for the
-    /// store that it would only fill the memory, or so many of its messages for a thread that a few more are not
-    /// worth a request.
+    /// store that it would only fill the memory. Nor are there while so many of its messages wait for a thread
+    /// that a few more are not worth a request.
     pub(super) fn take(
         &self,
         user: &Arc<SlotUser>,

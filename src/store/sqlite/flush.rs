@@ -1,10 +1,10 @@
 //! Waits for the disk on a thread of its own. Meanwhile the next transactions are written, and one flush does for
 //! all that were written before it began.
 //!
-//! SQLite itself flushes the log only as it begins anew and before its content goes to the file (`synchronous =
-//! NORMAL`, <https://sqlite.org/pragma.html#pragma_synchronous>), so what was committed is either in the log, which
-//! is flushed here, or in the file, where it was flushed. A process that dies between the commit and the flush
-//! leaves what it has committed, and who asked for it has not been told; after a power cut it may be gone.
+//! SQLite itself flushes the log as it begins anew and before its content goes to the file, and at no other time
+//! (`synchronous = NORMAL`, <https://sqlite.org/pragma.html#pragma_synchronous>). So what was committed is either in
+//! the log, which is flushed here, or in the file, where it was flushed. A process that dies between the commit and
+//! the flush leaves what it has committed, and who asked for it has not been told. After a power cut it may be gone.
 
 use std::fs::File;
 use std::io;
